@@ -15,7 +15,7 @@ auto again_while_refused(Clock& clock, Call call) -> decltype(call()) {
   for (const int64_t wait_ms : {500, 2'000, 8'000}) {
     auto result = call();
     if (result.ok() || result.error().code != Code::kIo) return result;
-    log_warning(result.error().message, "; tried again in ", static_cast<double>(wait_ms) * 1e-3,
+    log_warning(result.error().message, "; trying again in ", static_cast<double>(wait_ms) * 1e-3,
                 " s");
     clock.sleep_ns(wait_ms * 1'000'000);
   }

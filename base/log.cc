@@ -99,9 +99,10 @@ void log_line(Level level, const std::string& message) {
   if (shown) settings().shown_last = message;
   std::string missing;
   if (settings().left_out > 0)
-    missing = line_of(Level::kWarning, text(settings().left_out,
-                                            " lines of the log were left out here: it hung, and "
-                                            "as many waited as may"));
+    missing =
+        line_of(Level::kWarning,
+                text(settings().left_out,
+                     " log lines were dropped here: the log storage hung and the queue was full"));
   const auto write = [missing, line, shown] {
     write_all(STDERR_FILENO, missing + line);
     if (shown) write_all(STDOUT_FILENO, line);

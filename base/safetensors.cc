@@ -69,7 +69,8 @@ Result<json> parse_object(const std::string& contents, const std::string& path) 
     return Error{Code::kCorrupt, text(path, ": its header is not a JSON object")};
   TwiceNamed reader;
   if (!json::sax_parse(contents, &reader))
-    return Error{Code::kCorrupt, text(path, ": tensor ", reader.twice, " is in the header twice")};
+    return Error{Code::kCorrupt,
+                 text(path, ": tensor ", reader.twice, " appears twice in the header")};
   return object;
 }
 
@@ -88,7 +89,7 @@ Result<SafetensorsEntry> parse_entry(const std::string& path, const std::string&
   };
   if (!integers(value["shape"]) || !integers(value["data_offsets"]) ||
       value["data_offsets"].size() != 2)
-    return bad("its shape or its data_offsets are no lists of sizes");
+    return bad("its shape or its data_offsets is not a list of sizes");
   SafetensorsEntry entry{name, value["dtype"], value["shape"].get<std::vector<int64_t>>(),
                          data_start + value["data_offsets"][0].get<int64_t>(),
                          data_start + value["data_offsets"][1].get<int64_t>()};
@@ -111,7 +112,7 @@ Result<void> check_layout(const SafetensorsHeader& header, const std::string& pa
     at = e.end;
     if (at > file_bytes)
       return Error{Code::kCorrupt, text(path, ": tensor ", e.name, " ends at byte ", at, " of ",
-                                        file_bytes, ": the file is cut short")};
+                                        file_bytes, ": the file is truncated")};
   }
   if (at != file_bytes)
     return Error{Code::kCorrupt,
@@ -134,7 +135,7 @@ Result<SafetensorsHeader> read_safetensors_header(File& file, const std::string&
         file.read_at({reinterpret_cast<std::byte*>(&length), sizeof length}, 0));
   if (length < 2 || length > kMaxHeaderBytes ||
       static_cast<int64_t>(length) > file_bytes - kLengthBytes)
-    return Error{Code::kCorrupt, text(path, " is not a safetensors file, or it is cut short: ",
+    return Error{Code::kCorrupt, text(path, " is not a safetensors file, or it is truncated: ",
                                       file_bytes, " bytes, with a header of ", length)};
   std::string contents(length, '\0');
   LOCKSTEP_RETURN_IF_ERROR(

@@ -56,7 +56,9 @@ Result<SharedRegion> SharedRegion::open(const std::string& address) {
   if (fstat(region.file_, &about) != 0) return failed("stat");
   // The same number may be another process on another machine.
   if (about.st_ino != inode)
-    return Error{Code::kIo, text("shared memory: ", address, " is something else here")};
+    return Error{Code::kIo,
+                 text("shared memory: ", address,
+                      " is not the shared memory of a Lockstep process on this machine")};
   LOCKSTEP_RETURN_IF_ERROR(region.map(static_cast<size_t>(about.st_size)));
   return region;
 }

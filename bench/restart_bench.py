@@ -61,7 +61,7 @@ def wait_for(process, look, limit_s=LIMIT_S):
         if process.poll() is not None:
             raise Failed(f"it ended with {process.returncode}")
         if time.time() > deadline:
-            raise Failed(f"nothing for {limit_s} s")
+            raise Failed(f"no answer for {limit_s} s")
         time.sleep(PAUSE_S)
 
 
@@ -124,7 +124,7 @@ class Lockstep:
         losses = {}
         for each in self.steps():
             if losses.setdefault(each["step"], each["loss_hex"]) != each["loss_hex"]:
-                raise SystemExit(f"step {each['step']} was redone with another loss")
+                raise SystemExit(f"step {each['step']} was redone with a different loss")
         return {"detected_s": first["failure_detected"], "workers_back_s": first["spawned"],
                 "next_step_s": steps[0]["t"] - moment, "that_step_took_s": steps[0]["step_time_s"],
                 "in_flight_again_s": redone["t"] - moment,

@@ -44,16 +44,15 @@ namespace {
 using lockstep::cli::CommandShape;
 
 constexpr const char* kAboutCompletion =
-    "Writes what a shell needs to complete the words of lockstep: commands, flags, the keys of a\n"
-    "config with their values, files.\n\n"
-    "Examples:\n"
-    "  source <(lockstep completion bash)      # in ~/.bashrc\n"
-    "  lockstep completion zsh > ~/.zfunc/_lockstep      # ~/.zfunc is in fpath, before compinit\n"
-    "  lockstep completion fish > ~/.config/fish/completions/lockstep.fish\n";
+    "Writes shell completion for lockstep: commands, flags, config keys with their values, and "
+    "files.\n\nExamples:\n  source <(lockstep completion bash)      # in ~/.bashrc\n  lockstep "
+    "completion zsh > ~/.zfunc/_lockstep      # ~/.zfunc is in fpath, before compinit\n  lockstep "
+    "completion fish > ~/.config/fish/completions/lockstep.fish\n";
 
 int compare_command(int argc, char** argv) {
   lockstep::cli::CompareOptions options;
-  CLI::App app{"Compare the losses of runs, bit by bit; or show those of one", "lockstep compare"};
+  CLI::App app{"Compare the losses of runs bit by bit, or show those of one run",
+               "lockstep compare"};
   lockstep::cli::add_compare_options(app, options);
   if (const auto end = lockstep::cli::parse_words(app, argc, argv)) return *end;
   return lockstep::cli::run_compare(options, lockstep::posix_file_system(), std::cout, std::cerr);
@@ -68,7 +67,7 @@ struct Command {
 };
 
 constexpr Command kCommands[] = {
-    {"prepare", lockstep::cli::prepare_command, "text files to token shards"},
+    {"prepare", lockstep::cli::prepare_command, "turn text files into token shards"},
     {"train", lockstep::cli::train_command,
      "train on this machine, or as one rank of srun or torchrun"},
     {"launch", lockstep::cli::launch_command,
@@ -76,14 +75,16 @@ constexpr Command kCommands[] = {
     {"submit", lockstep::cli::submit_command, "write the batch script of a run, and sbatch it"},
     {"stage", lockstep::cli::stage_command, "pack programs and libraries for the nodes' own disks"},
     {"sweep", lockstep::cli::sweep_command,
-     "a few steps of each combination of config values, in one table"},
-    {"plan", lockstep::cli::plan_command, "memory of a run, and what fits, before it is started"},
-    {"doctor", lockstep::cli::doctor_command, "is this node fit for a job? a verdict a line"},
-    {"status", lockstep::cli::status_command, "who runs, at which step, and what looks wrong"},
-    {"serve", lockstep::cli::serve_command, "curves of runs in a browser, and how they are"},
+     "run a few steps of each combination of config values into one table"},
+    {"plan", lockstep::cli::plan_command,
+     "predict the memory of a run and what fits, before it starts"},
+    {"doctor", lockstep::cli::doctor_command, "check whether this node is fit for a job"},
+    {"status", lockstep::cli::status_command,
+     "show the ranks of a run, their steps and what looks wrong"},
+    {"serve", lockstep::cli::serve_command, "show curves and state of runs in a browser"},
     {"checkpoint", lockstep::cli::checkpoint_command,
      "list, verify, compare, reshard, export, import, prune checkpoints"},
-    {"compare", compare_command, "losses of two runs, bit by bit, and their plot"},
+    {"compare", compare_command, "compare the losses of runs bit by bit, and plot them"},
     {"replay", lockstep::cli::replay_command,
      "compute steps of a run again: are the bits those that it logged?"},
     {"eval", lockstep::cli::eval_command, "loss and perplexity of a Hugging Face folder's model"},
@@ -97,7 +98,7 @@ constexpr Command kCommands[] = {
 // With `help`, behind which stands a command.
 std::vector<CommandShape> shapes_of_all() {
   std::vector<CommandShape> shapes;
-  CommandShape help{.name = "help", .what = "what a command does, and its flags"};
+  CommandShape help{.name = "help", .what = "show what a command does, and its flags"};
   help.flags.push_back({.name = "--man",
                         .help = "write manual pages into this folder",
                         .value = lockstep::cli::ValueKind::kFile});
@@ -149,7 +150,7 @@ int unknown_command(const std::string& word) {
   const std::string meant = lockstep::nearest(word, names);
   std::cerr << "lockstep: no command \"" << word << "\"";
   if (word == "demo")
-    std::cerr << " here: an installed wheel has it, and `make demo` is the same in a clone.";
+    std::cerr << "; an installed wheel has it, and `make demo` does the same in a clone.";
   else if (!meant.empty())
     std::cerr << "; did you mean " << meant << "?";
   std::cerr << " `lockstep --help` lists them\n";
@@ -159,8 +160,8 @@ int unknown_command(const std::string& word) {
 // help --man DIR.
 int write_man_pages(int count, char** words) {
   if (count != 1) {
-    std::cerr
-        << "lockstep help --man wants one folder, for lockstep.1 and a page of each command\n";
+    std::cerr << "lockstep help --man needs one folder, which gets lockstep.1 and a page for each "
+                 "command\n";
     return lockstep::exit_status(lockstep::Code::kConfig);
   }
   lockstep::FileSystem& file_system = lockstep::posix_file_system();

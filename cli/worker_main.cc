@@ -79,8 +79,9 @@ bool is_out_of_memory(const std::exception& e) {
 
 // Nothing is torn down where an allocation failed.
 [[noreturn]] void end_out_of_memory(const std::exception& e) {
-  log_error("out of memory: `lockstep plan` with the same words says what the run takes (",
-            first_line(e), ")");
+  log_error(
+      "out of memory: `lockstep plan` with the same options shows the memory that the run needs (",
+      first_line(e), ")");
   std::cout.flush();
   leave(launcher::kExitNoMemory);
 }
@@ -139,9 +140,9 @@ Result<void> take_turn(const Config& config, const WorkerOrders& orders, Progres
   core::device_of(rendezvous.device).set_up(rendezvous.device);
   rendezvous.facts = core::own_facts(rendezvous.device, host_name());
   if (config.parallelism.strategy == ShardingStrategy::kSingle && rendezvous.world_size > 1)
-    return Error{Code::kConfig,
-                 text("parallelism.strategy = \"single\" runs on one rank and this job has ",
-                      rendezvous.world_size, "; use ddp or full_shard")};
+    return Error{Code::kConfig, text("parallelism.strategy = \"single\" runs on one rank, but the "
+                                     "number of ranks of this job is ",
+                                     rendezvous.world_size, "; use ddp or full_shard")};
   rendezvous.met = [&config](core::Communicator& all, core::SharedStore& store) {
     return core::check_same_run("config", common_lines(config), all, store,
                                 config.comm.init_timeout_seconds);
@@ -201,7 +202,7 @@ Result<void> train(const Config& config) {
   for (;;) {
     const Result<void> done = take_turn(config, orders, turns->page(), stays);
     if (done.ok() || !stays || !is_over(done.error())) return done;
-    log_warning(done.error().message, "; this process waits for the next generation");
+    log_warning(done.error().message, "; this process waits for the next restart");
     stop_requested = false;
     std::cout.flush();
     LOCKSTEP_TRY(orders, turns->next());
@@ -214,7 +215,7 @@ Result<nlohmann::json> request(const char* member) {
                           std::istreambuf_iterator<char>());
   auto json = nlohmann::json::parse(words, nullptr, false);
   if (!json.is_object() || !json.contains(member))
-    return Error{Code::kConfig, "lockstep-worker wants its request as JSON on standard input"};
+    return Error{Code::kConfig, "lockstep-worker needs its request as JSON on standard input"};
   return json;
 }
 
@@ -284,7 +285,9 @@ Result<void> dispatch(int argc, char** argv) {
     return {};
   }
   if (command != "train" && command != "generate" && command != "eval" && command != "probe")
-    return Error{Code::kConfig, "lockstep-worker is started by lockstep; see `lockstep --help`"};
+    return Error{
+        Code::kConfig,
+        "lockstep-worker cannot be run by hand, because lockstep starts it; see `lockstep --help`"};
   const std::vector<std::string> arguments(argv + 2, argv + argc);
   LOCKSTEP_TRY(const ParsedConfig words, parse_config("", arguments));
   const std::string file = words.positional.empty() ? "" : words.positional[0];

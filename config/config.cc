@@ -76,8 +76,8 @@ struct Mistake {
   std::string message;
 };
 
-// What was read so far, and what was wrong. A word of a closed set that is none of its words is
-// only wrong when no later one for the same key takes its place.
+// What was read so far, and what was wrong. An unknown choice is an error unless a later value for
+// the same key overrides it.
 struct Draft {
   ParsedConfig parsed;
   std::vector<Mistake> mistakes = {};
@@ -228,8 +228,8 @@ Error boolean_word(const NamedField& named, const std::string& flag, const std::
   if (named.negated) return config_error(text(flag, " takes no value"));
   const std::string off = named.words ? text("--no_", named.words->alias)
                                       : text("--", named.field->section, ".no_", named.field->key);
-  return config_error(text(flag, " ", word, ": the value of a boolean is given as ", flag,
-                           "=true or ", flag, "=false; ", off, " is false as well"));
+  return config_error(text(flag, " ", word, ": give the value of a boolean as ", flag, "=true or ",
+                           flag, "=false; ", off, " also means false"));
 }
 
 // The flag at `arguments[i]`, with its value; `i` is left at the last word of both.
@@ -319,8 +319,8 @@ Result<void> set_from_node(Draft& draft, const ConfigField& field, const Origin&
     if (!value)
       return config_error(
           text(origin.where, field.name(), " is of type ",
-               kIsList<T> && node.is_array() ? "array of other things" : text(node.type()),
-               ", it must be of type ", type_name(field)));
+               kIsList<T> && node.is_array() ? "array of other values" : text(node.type()),
+               ", but it must be of type ", type_name(field)));
     assign(draft, field, origin, place, *std::move(value));
     return {};
   };
@@ -378,12 +378,14 @@ Result<void> apply_section(Draft& draft, const std::filesystem::path& path, cons
     if (keys == nullptr)
       return config_error(text(where, "the key ", key.str(), " stands outside of any [section]",
                                did_you_mean(suggestion("", section))));
+    if (is_unsupported_key(section + "."))
+      return config_error(text(where, "[", key.str(), "]: ", kUnsupportedKey));
     return config_error(
         text(where, "unknown section [", key.str(), "]", did_you_mean(nearest(section, sections))));
   }
   if (keys == nullptr)
     return config_error(text(where, section, " is of type ", text(node.type()),
-                             ", it must be a section: [", section, "]"));
+                             ", but it must be a section: [", section, "]"));
   for (const auto& [name, value] : *keys) {
     const Origin origin = origin_of(path, name);
     if (const auto applied = apply_key(draft, section, name, value, origin); !applied)
@@ -428,9 +430,9 @@ void check_steps_or_epochs(Draft& draft) {
   draft.mistakes.push_back(
       {epochs->second.line,
        text(epochs->second.where, "training.epochs = ", training.epochs,
-            " says how many steps there are, and training.steps = ", training.steps,
+            " sets the number of steps, and training.steps = ", training.steps,
             in_one_file ? text(" in line ", steps->second.line) : " of the command line",
-            " says it too: give one of them, or --training.epochs 0")});
+            " sets it too; give only one of them, or --training.epochs 0")});
 }
 
 }  // namespace

@@ -42,14 +42,14 @@ Result<void> check_batch(const Config::Training& training) {
   if (global % local != 0)
     return wrong("training.global_batch_size = ", global,
                  " is not divisible by training.local_batch_size = ", local,
-                 ": a step is a whole number of slots of ", local, " sequences");
+                 ", but a step needs a whole number of slots of ", local, " sequences");
   if (training.slots > 0 && training.slots * local != global)
     return wrong("training.slots = ", training.slots, " and training.global_batch_size = ", global,
                  " disagree: ", training.slots, " slots of local_batch_size = ", local, " are ",
                  training.slots * local, " sequences; set only one of the two");
   if (global / local > 65536)
     return wrong("training.global_batch_size / training.local_batch_size = ", global / local,
-                 " slots; at most 65536 are possible");
+                 " slots; the limit is 65536");
   return {};
 }
 
@@ -62,7 +62,7 @@ Result<void> check_processes(const Config& config) {
           nproc, "; use ddp or full_shard");
     if (nproc < config.launcher.min_nproc)
       return wrong("launcher.nproc_per_node holds ", nproc,
-                   ", less than launcher.min_nproc = ", config.launcher.min_nproc);
+                   ", which is less than launcher.min_nproc = ", config.launcher.min_nproc);
   }
   return {};
 }
@@ -73,11 +73,12 @@ Result<void> check_silence(const Config::Launcher& launcher) {
   const double silence = launcher.silence_seconds, ack = launcher.ack_seconds;
   if (silence > 0 && silence < kLeast)
     return wrong("launcher.silence_seconds = ", silence, ": must be 0, or ", kLeast,
-                 " or more: nodes report each 0.2 s");
+                 " or more, because nodes report every 0.2 s");
   const double least = (silence > 0 ? silence : kPlain) * 2 / 3;
   if (ack > 0 && ack < least)
-    return wrong("launcher.ack_seconds = ", ack, ": must be 0, or ", least,
-                 " or more, two thirds of what a node may be silent (launcher.silence_seconds)");
+    return wrong(
+        "launcher.ack_seconds = ", ack, ": must be 0, or ", least,
+        " or more, which is two thirds of the silence that is allowed (launcher.silence_seconds)");
   return {};
 }
 
@@ -85,8 +86,8 @@ Result<void> check_slot_map(const Config& config) {
   if (config.parallelism.slot_map != SlotMapKind::kCyclic &&
       config.training.reduction == Reduction::kNative)
     return wrong("parallelism.slot_map = ", config.parallelism.slot_map,
-                 " adds slots before they travel, and training.reduction = native leaves every sum "
-                 "to the backend; use the slot map cyclic");
+                 " adds slots before they are sent, but training.reduction = native leaves every "
+                 "sum to the backend; use parallelism.slot_map = cyclic");
   return {};
 }
 
@@ -96,7 +97,7 @@ Result<void> check_reshard(const Config& config) {
       p.strategy != ShardingStrategy::kFullShard)
     return wrong(
         "parallelism.reshard_after_forward = node is for parallelism.strategy = full_shard; ",
-        p.strategy, " gathers no parameters twice from other nodes");
+        p.strategy, " does not gather parameters from other nodes twice");
   return {};
 }
 
@@ -104,15 +105,13 @@ Result<void> check_names(const Config& config) {
   const std::string& name = config.job.name;
   if (name.empty() || name == "." || name == ".." || name.find('/') != std::string::npos)
     return wrong("job.name = \"", name,
-                 "\" must be one folder name; for another place set "
-                 "job.dump_folder");
+                 "\" must be a single folder name; to write elsewhere, set job.dump_folder");
   if (config.checkpoint.folder.empty())
     return wrong("checkpoint.folder is empty; to save nothing use --checkpoint.no_enable");
   if (config.checkpoint.initial_load_path.empty() &&
       !config.checkpoint.exclude_from_loading.empty())
     return wrong(
-        "checkpoint.exclude_from_loading is about what is taken from checkpoint.initial_load_path, "
-        "which is empty");
+        "checkpoint.exclude_from_loading needs checkpoint.initial_load_path, which is empty");
   if (config.checkpoint.keep_latest_k == 1)
     return wrong(
         "checkpoint.keep_latest_k = 1 would leave nothing to fall back to when the newest "
@@ -128,27 +127,27 @@ Result<void> check_names(const Config& config) {
 Result<void> check_lora(const Config& config) {
   if (config.lora.rank == 0 && !config.lora.target_modules.empty())
     return wrong(
-        "lora.target_modules is set and lora.rank is 0: every weight would be trained; "
-        "give lora.rank, or no target_modules");
+        "lora.target_modules is set but lora.rank is 0, so every weight would be trained; set "
+        "lora.rank, or leave out lora.target_modules");
   if (config.lora.rank == 0 || config.checkpoint.initial_load_path.empty()) return {};
-  return wrong("with lora.rank = ", config.lora.rank,
-               " checkpoints hold adapters alone, and the "
-               "weights come from model.hf_assets_path: `lockstep export ",
-               config.checkpoint.initial_load_path,
-               " FOLDER`, and give FOLDER there in place of "
-               "checkpoint.initial_load_path");
+  return wrong(
+      "with lora.rank = ", config.lora.rank,
+      " checkpoints hold only adapters, and the weights come from model.hf_assets_path. Run "
+      "`lockstep export ",
+      config.checkpoint.initial_load_path,
+      " FOLDER` and set model.hf_assets_path = FOLDER in place of checkpoint.initial_load_path");
 }
 
 Result<void> check_optimizer(const Config& config) {
   if (config.optimizer.name != OptimizerKind::kMuon) return {};
   if (config.optimizer.state_dtype != FloatType::kFloat32)
     return wrong("optimizer.state_dtype = ", config.optimizer.state_dtype,
-                 " is of a run of AdamW alone, and optimizer.name = ", config.optimizer.name,
-                 " keeps what it has in float32; use optimizer.name = AdamW, or "
+                 " works with AdamW only, and optimizer.name = ", config.optimizer.name,
+                 " keeps its state in float32; use optimizer.name = AdamW, or "
                  "optimizer.state_dtype = float32");
   if (config.lora.rank == 0) return {};
   return wrong("optimizer.name = ", config.optimizer.name,
-               " is for whole matrices, and lora.rank = ", config.lora.rank,
+               " needs whole matrices, but lora.rank = ", config.lora.rank,
                " trains adapters in their place; use optimizer.name = AdamW, or lora.rank = 0");
 }
 
@@ -157,41 +156,43 @@ Result<void> check_sources(const Config::Data& data) {
   if (!data.path.empty() && !data.sources.empty())
     return wrong("data.path and data.sources are both given; name every source in data.sources");
   if (data.sources.size() > kMaxSources)
-    return wrong("data.sources names ", data.sources.size(), " sources; at most ", kMaxSources);
+    return wrong("data.sources names ", data.sources.size(), " sources; the limit is ",
+                 kMaxSources);
   if (!data.weights.empty() && data.weights.size() != data.sources.size())
     return wrong("data.weights holds ", data.weights.size(), " weights for ", data.sources.size(),
-                 " of data.sources; give one each, or none");
+                 " sources in data.sources; give one weight for each source, or none");
   return {};
 }
 
 Result<void> check_validation(const Config& config) {
   const auto needs = [&](const char* key, const auto& value) {
-    return wrong(key, " = ", value, " goes by validations, and validation.freq = 0 has none");
+    return wrong(key, " = ", value,
+                 " needs validations, but validation.freq is 0; set validation.freq");
   };
   if (config.validation.patience > 0 && config.validation.freq == 0)
     return needs("validation.patience", config.validation.patience);
   if (!config.checkpoint.keep_best) return {};
   if (!config.checkpoint.enable)
-    return wrong("checkpoint.keep_best needs checkpoints, and checkpoint.enable is false");
+    return wrong("checkpoint.keep_best needs checkpoints, but checkpoint.enable is false");
   if (config.validation.freq == 0) return needs("checkpoint.keep_best", "true");
   return {};
 }
 
 Result<void> check_audit(const Config& config) {
   if (config.audit.slot < config.slots()) return {};
-  return wrong("audit.slot = ", config.audit.slot, ": a step has the slots 0 to ",
+  return wrong("audit.slot = ", config.audit.slot, " is not a slot: a step has the slots 0 to ",
                config.slots() - 1, " (training.slots = ", config.slots(), ")");
 }
 
 Result<void> check_memory_tier(const Config::Checkpoint& checkpoint) {
   if (checkpoint.memory_interval > 0 && !checkpoint.enable)
     return wrong("checkpoint.memory_interval = ", checkpoint.memory_interval,
-                 " needs checkpoints, and checkpoint.enable is false: snapshots in memory stand "
-                 "in for the disk, which remains the truth");
+                 " needs checkpoints, but checkpoint.enable is false; snapshots in memory only add "
+                 "to checkpoints on disk");
   if (checkpoint.buddy && checkpoint.memory_interval == 0)
     return wrong(
-        "checkpoint.buddy keeps copies of snapshots, and checkpoint.memory_interval = 0 "
-        "takes none");
+        "checkpoint.buddy copies snapshots, but checkpoint.memory_interval = 0 takes none; set "
+        "checkpoint.memory_interval");
   return {};
 }
 

@@ -14,7 +14,7 @@ Result<std::vector<TomlNumber>> read_toml_numbers(const std::filesystem::path& p
     const auto real = whole ? static_cast<double>(*whole) : node.value_exact<double>();
     if (!real)
       return Error{Code::kConfig, text(where, ": ", key.str(), " is of type ", text(node.type()),
-                                       ", it must be a number")};
+                                       ", but it must be a number")};
     numbers.push_back({std::string(key.str()), *real, where});
   }
   return numbers;

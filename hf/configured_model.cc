@@ -31,8 +31,10 @@ Result<void> check_keys(const Config::Model& given, const layout::DecoderShape& 
   compare("tie_word_embeddings", given.tie_word_embeddings, defaults.tie_word_embeddings,
           folder.tie_word_embeddings);
   if (differing.empty()) return {};
-  return Error{Code::kConfig,
-               text("model.hf_assets_path says what the model is; leave out:", differing)};
+  return Error{
+      Code::kConfig,
+      text("model.hf_assets_path defines the model, so leave these keys out, or make them equal:",
+           differing)};
 }
 
 Result<HfConfig> config_of_folder(const Config& config) {
@@ -42,7 +44,7 @@ Result<HfConfig> config_of_folder(const Config& config) {
   const int64_t positions = hf.shape.learned_positions;
   if (positions > 0 && config.training.seq_len > positions)
     return Error{Code::kConfig, text("training.seq_len = ", config.training.seq_len,
-                                     " and the model has positions for ", positions)};
+                                     " is more than the positions of the model: ", positions)};
   return hf;
 }
 

@@ -41,7 +41,8 @@ bool listed_as_sliding(Fields& f, const layout::DecoderShape& s, int64_t layer) 
   }
   const json& type = types[static_cast<size_t>(layer)];
   if (type != "full_attention" && type != "sliding_attention")
-    f.fail("layer_types", "knows full_attention and sliding_attention alone");
+    f.fail("layer_types",
+           "has another value; only full_attention and sliding_attention are supported");
   return type == "sliding_attention";
 }
 
@@ -56,7 +57,7 @@ void read_qwen_windows(Fields& f, layout::DecoderShape& s) {
   for (int64_t layer = 0; layer < s.n_layers; ++layer) {
     const bool slides = listed ? listed_as_sliding(f, s, layer) : used && layer >= first;
     if (slides && !used)
-      return f.fail("layer_types", "has sliding_attention, and use_sliding_window is false");
+      return f.fail("layer_types", "has sliding_attention, but use_sliding_window is false");
     if (slides) s.windows[static_cast<size_t>(layer)] = window;
   }
 }
@@ -206,7 +207,7 @@ void note_dropout(Fields& f, std::vector<std::string>& warnings) {
   for (const char* name : {"attention_dropout", "attn_pdrop", "embd_pdrop", "resid_pdrop"})
     if (f.has(name) && f.at(name) != 0)
       warnings.push_back(text(f.where(), ": ", name, " = ", f.at(name).dump(),
-                              " is not applied: training is without dropout"));
+                              " is not applied: training runs without dropout"));
 }
 
 std::string listed(const std::vector<std::string>& names, const char* between) {
@@ -268,7 +269,8 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
                "\" is not supported; llama, mistral, qwen2, qwen3, gemma2, gemma3_text, "
                "mixtral, qwen3_moe and "
                "gpt2 are",
-               type == "gemma3" ? ": of gemma3 the text model alone, its text_config" : "")};
+               type == "gemma3" ? "; for gemma3 use the text model alone, which is its text_config"
+                                : "")};
   }
   note_dropout(f, hf.warnings);
   for (const char* name : {"add_cross_attention", "is_encoder_decoder", "tie_encoder_decoder"})

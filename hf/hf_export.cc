@@ -62,7 +62,7 @@ Result<void> check_names(const checkpoint::Manifest& manifest, const layout::Mod
   for (const auto& tensor : manifest.tensors)
     if (!wanted.contains(tensor.name))
       return Error{Code::kConfig, text("the checkpoint has ", tensor.name,
-                                       ", which the model of config.json has not")};
+                                       ", which the model of config.json does not have")};
   return {};
 }
 
@@ -92,8 +92,8 @@ Result<TensorReader> reader_for(FileSystem& file_system, const HfExport& job,
     });
   if (job.assets.empty() || job.random_base)
     return Error{Code::kConfig,
-                 "the adapters were trained beside random weights, which no folder "
-                 "has; --lora writes the adapters alone"};
+                 "the adapters were trained on random base weights, which no folder holds; use "
+                 "--lora to write the adapters alone"};
   LOCKSTEP_TRY(base, HfWeights::open(file_system, job.assets, job.spec));
   const auto from_folder = [&base](const std::string& name, const std::vector<int64_t>&,
                                    int64_t first,
@@ -139,7 +139,8 @@ Result<void> write_weights(FileSystem& file_system, const HfExport& job, const T
 Result<ordered_json> json_object(FileSystem& file_system, const Path& file) {
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, file));
   ordered_json object = parse_json<ordered_json>(contents, /*allow_exceptions=*/false);
-  if (!object.is_object()) return Error{Code::kConfig, text(file.string(), " is no JSON object")};
+  if (!object.is_object())
+    return Error{Code::kConfig, text(file.string(), " is not a JSON object")};
   return object;
 }
 
@@ -199,9 +200,9 @@ Result<HfExportReport> export_to_hf(FileSystem& file_system, const HfExport& job
   if (file_system.exists(job.folder / last))
     return Error{Code::kConfig,
                  text(job.folder.string(), job.adapters_alone ? " has an " : " has a ", last,
-                      "; name a new folder")};
+                      "; give a new folder")};
   if (job.spec.shape.family == ModelFamily::kLinear)
-    return Error{Code::kConfig, "transformers has no model of the family linear"};
+    return Error{Code::kConfig, "cannot export: transformers has no model of the family linear"};
   LOCKSTEP_TRY(const auto manifest, checkpoint::read_manifest(file_system, job.checkpoint));
   LOCKSTEP_RETURN_IF_ERROR(check_names(manifest, job.spec));
   std::unique_ptr<HfWeights> base;

@@ -54,7 +54,8 @@ Result<std::vector<Path>> weight_files(FileSystem& file_system, const Path& fold
   for (const auto& [tensor, file] : root["weight_map"].items()) {
     const std::string name = file.is_string() ? file.get<std::string>() : "";
     if (name.empty() || name.find('/') != std::string::npos)
-      return Error{Code::kConfig, text(index.string(), ": tensor ", tensor, " is in no file")};
+      return Error{Code::kConfig, text(index.string(), ": tensor ", tensor,
+                                       " is in none of the *.safetensors files")};
     names.insert(name);
   }
   std::vector<Path> files;
@@ -153,8 +154,8 @@ uint64_t hash_of(const std::vector<float>& values) {
 }
 
 Error another_file(const Path& path, const std::string& how) {
-  return {Code::kConfig, text(path.string(), " is not the file that rank 0 saw: ", how,
-                              "; it was replaced at this moment, or this node has another one")};
+  return {Code::kConfig, text(path.string(), " differs from the file that rank 0 read: ", how,
+                              "; it was replaced just now, or this node has another copy")};
 }
 
 }  // namespace
@@ -186,7 +187,7 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
       const std::string name = e.name;
       if (!found.insert({name, {weights->files_.size(), std::move(e)}}).second)
         return Error{Code::kConfig, text(path.string(), ": tensor ", name,
-                                         " is in another file of the folder as well")};
+                                         " also appears in another file of the folder")};
     }
     weights->files_.push_back(std::move(file).value());
   }
@@ -268,13 +269,13 @@ Result<File*> HfWeights::opened(const std::string& name, const WeightPlaces::Ten
     if (!opened.ok()) return as_config(opened.error());
     LOCKSTEP_TRY(const int64_t bytes, opened.value()->size_bytes());
     if (bytes != seen.bytes)
-      return another_file(path, text("it has ", bytes, " bytes, and that one ", seen.bytes));
+      return another_file(path, text("it has ", bytes, " bytes, and rank 0 read ", seen.bytes));
     file = std::move(opened).value();
   }
   if (!told_ || compared_.contains(name)) return file.get();
   LOCKSTEP_TRY(const std::vector<float> values, first_values(*file, tensor.entry));
   if (hash_of(values) != tensor.beginning)
-    return another_file(path, text("tensor ", name, " begins with other values"));
+    return another_file(path, text("tensor ", name, " has other first values"));
   compared_.insert(name);
   return file.get();
 }

@@ -23,9 +23,9 @@ std::string encode(const Result<WeightPlaces>& places) {
 }
 
 Result<WeightPlaces> parse_weight_places(const std::string& words) {
-  const Error another{Code::kPeerLost,
-                      "rank 0's word on the initial weights cannot be read: it runs another "
-                      "version"};
+  const Error another{
+      Code::kPeerLost,
+      "cannot parse rank 0's message on the initial weights; run the same build on all nodes"};
   try {
     const auto json = parse_json(words);
     if (json.contains("message"))

@@ -152,8 +152,10 @@ Result<void> check_heads(const DecoderShape& s) {
 Result<DecoderShape> shape_of_keys(const Config& config, int64_t data_vocab_size) {
   const Config::Model m = resolved(config).model;
   if (m.name != ModelFamily::kLlama && m.name != ModelFamily::kLinear)
-    return Error{Code::kConfig, text("model.name = ", m.name,
-                                     " needs model.hf_assets_path, a folder with its config.json")};
+    return Error{
+        Code::kConfig,
+        text("model.name = ", m.name,
+             " needs model.hf_assets_path: a local folder with the config.json of the model")};
   DecoderShape s;
   s.family = m.name;
   s.dim = m.dim;
@@ -172,8 +174,8 @@ Result<DecoderShape> shape_of_keys(const Config& config, int64_t data_vocab_size
                       "; change one, or give model.head_dim")};
   if (s.vocab_size <= 0)
     return Error{Code::kConfig,
-                 "model.vocab_size is 0 and no data set says how large the vocabulary is; "
-                 "give --data.path or model.vocab_size"};
+                 "model.vocab_size is 0 and there is no data set to take it from; give --data.path "
+                 "or --model.vocab_size"};
   return s;
 }
 

@@ -54,7 +54,7 @@ std::vector<MemoryRow> state_rows(const MemoryPlan& plan, const Config& config,
   if (strategy.offload) {
     rows.push_back({"page-locked: master, m and v", locked});
     if (strategy.bf16)
-      rows.push_back({"page-locked: copy on its way back", page_locked_bytes(2 * largest)});
+      rows.push_back({"page-locked: copy back to the device", page_locked_bytes(2 * largest)});
     return rows;
   }
   for (const MemoryRow& row : plan.host) {
@@ -63,7 +63,7 @@ std::vector<MemoryRow> state_rows(const MemoryPlan& plan, const Config& config,
                     kSaveBuffers * std::min(kSaveBufferBytes, page_locked_bytes(row.bytes))});
     // A run that goes back loads while a staged copy has its memory.
     if (config.training.nan_policy == NanPolicy::kRollback)
-      rows.push_back({"a state that is loaded when the run goes back", loaded});
+      rows.push_back({"a state that is loaded on a rollback", loaded});
     else if (loaded > row.bytes && strategy.sizes.shard < strategy.map.world_size)
       rows.push_back({"a state that is loaded, beyond the staged copy", loaded - row.bytes});
   }
@@ -85,13 +85,13 @@ int64_t page_locked_bytes(int64_t bytes) {
 DeviceMemory device_memory(const MemoryPlan& plan, const Config& config, const ModelSpec& spec,
                            const Ranks& ranks, const DeviceRates& rates) {
   DeviceMemory memory;
-  memory.device = {{"tensors, at their most", plan.device_bytes()},
-                   {"attention, beside the plan's", attention_bytes(config, spec, rates)}};
+  memory.device = {{"tensors, peak", plan.device_bytes()},
+                   {"attention, in addition to the plan's", attention_bytes(config, spec, rates)}};
   memory.device.insert(memory.device.end(), plan.gpu.begin(), plan.gpu.end());
   memory.device.push_back({"context and libraries", gib(rates.context_gib)});
   memory.host = state_rows(plan, config, spec, ranks.strategy(config));
   if (config.launcher.max_restarts > 0) {
-    const char* const ready = "of a process that is kept ready";
+    const char* const ready = "standby process";
     memory.device.push_back({ready, gib(rates.context_gib)});
     memory.host.push_back({ready, kSaveBuffers * kSaveBufferBytes});
   }

@@ -48,8 +48,8 @@ Result<void> check_modules(const Config::Lora& lora, const ModelSpec& base) {
   if (lora.rank == 0) return {};
   if (base.shape.family == ModelFamily::kLinear)
     return Error{Code::kConfig,
-                 "lora.rank: the family linear has no adapters; they are for the "
-                 "matrices of transformer blocks"};
+                 "lora.rank: the family linear has no adapters; adapters need the matrices of "
+                 "transformer blocks"};
   std::vector<std::string> there;
   for (const ParamSpec& param : base.units[1].params)
     if (const std::string name = module_of(param.name);

@@ -73,7 +73,7 @@ std::vector<MemoryRow> host_rows(const Config& config, const ModelSpec& spec, co
     // ChunkPipeline: slot_count encoded chunks
     rows.push_back({"checkpoint: chunks being compressed", (2 * c.threads + 2) * kChunkBytes});
     if (ranks.world_size > 1 && c.ranks_per_file > 1)  // kChunksInRing
-      rows.push_back({"checkpoint: chunks handed to a neighbour", 4 * kChunkBytes});
+      rows.push_back({"checkpoint: chunks handed to a neighbour rank", 4 * kChunkBytes});
   }
   if (c.enable && c.memory_interval > 0)  // MemoryTier::make_slots: two, and the buddy's two
     rows.push_back({kSnapshotRow, (c.buddy ? 4 : 2) * state});
@@ -226,8 +226,8 @@ std::string idle_ranks_warning(const Config& config, int64_t ranks) {
                                       fixed(100 * idle, 0), " % of the ranks' time");
   return text(places - slots, " of ", ranks, " ranks compute nothing", when, ": a step has ",
               counted(slots, "slot"),
-              " (training.slots), each of which one rank computes. The batch is slots times "
-              "training.local_batch_size sequences, whatever the ranks; a new run with ",
+              " (training.slots), and one rank computes each slot. The global batch is slots times "
+              "training.local_batch_size sequences for any number of ranks; a new run with ",
               batch_flags(config, places), " keeps all of them busy");
 }
 

@@ -37,7 +37,7 @@ cpus="${SLURM_CPUS_PER_TASK:-${SLURM_CPUS_ON_NODE:-$workers}}"
 threads=$((cpus / workers))
 export OMP_NUM_THREADS=$((threads > 0 ? threads : 1))
 if ((threads < 1)); then
-  echo "$cpus CPUs for $workers workers of a node: ask for more (--cpus-per-task)" >&2
+  echo "a node has $cpus CPUs for $workers workers; request more with --cpus-per-task" >&2
 fi
 
 # Of each step. The batch script stays outside, where Slurm's commands are.
@@ -85,11 +85,11 @@ lock_mine() {
   for try in 1 2 3; do
     mkdir -m 700 "$mine" 2>/dev/null
     if ! is_own_folder "$mine"; then
-      say "$mine cannot be made, or is not a folder of ours"
+      say "cannot create $mine, or another user owns it"
       return 1
     fi
     if ! { exec {lock}<"$mine" && flock --timeout 60 "$lock"; }; then
-      say "$mine cannot be locked"
+      say "cannot lock $mine"
       rmdir "$mine" 2>/dev/null
       return 1
     fi
@@ -106,10 +106,10 @@ unpack() {
     mv "$LOCKSTEP_PACK_SENT" "$pack"
   fi
   if [[ ! -f "$pack" ]] || ! is_pack "$pack"; then
-    say "no whole pack was sent here: it is read from $LOCKSTEP_PACK"
+    say "sbcast sent no complete pack to this node; reading $LOCKSTEP_PACK"
     cp "$LOCKSTEP_PACK" "$pack" || return
     if ! is_pack "$pack"; then
-      say "$LOCKSTEP_PACK is damaged: when it is removed, the next job packs anew"
+      say "$LOCKSTEP_PACK is damaged; remove it, and the next job makes a new one"
       return 1
     fi
   fi
@@ -129,7 +129,7 @@ stage() {
     fi
   fi
   rm -f "$LOCKSTEP_PACK_SENT" 2>/dev/null
-  if [[ -z "$staged" ]]; then say "not staged: the programs of the shared folder are used"; fi
+  if [[ -z "$staged" ]]; then say "staging failed; using the programs of the shared folder"; fi
 }
 '
 
@@ -183,11 +183,11 @@ pack="" pack_sha256="" pack_sent=""
 make_pack() {
   local said
   if ((${#container[@]})); then
-    echo "not staged: the programs are in the image" >&2
+    echo "nothing is staged, because the programs are in the container image" >&2
     return
   fi
   if ! said="$(command "$LOCKSTEP" stage "$LOCKSTEP_STAGE")"; then
-    echo "not staged: the programs of the shared folder are used" >&2
+    echo "staging failed; using the programs of the shared folder" >&2
     return
   fi
   pack_sha256="${said%% *}" pack="${said#* }"
@@ -198,7 +198,7 @@ make_pack() {
 send_pack() {
   pack_sent="${TMPDIR:-/tmp}/lockstep-stage.$UID.$SLURM_JOB_ID.$RANDOM$RANDOM.tar"
   timeout "$kSendSeconds" sbcast "$pack" "$pack_sent" ||
-    echo "sbcast ended with status $?: nodes that have no pack read $pack" >&2
+    echo "sbcast ended with status $?; nodes without the pack will read $pack" >&2
 }
 
 lockstep() { run_step 1 "$LOCKSTEP" "$@"; }
@@ -241,7 +241,7 @@ launch() {
     nodes="$(squeue --noheader --jobs="$job" --format=%D 2>/dev/null)"
     nodes="${nodes:-$SLURM_JOB_NUM_NODES}"
     if ((nodes < MIN_NODES)); then
-      echo "$nodes nodes are left, fewer than $MIN_NODES" >&2
+      echo "$nodes nodes are left, but $MIN_NODES are needed (MIN_NODES)" >&2
       return 75
     fi
     export LOCKSTEP_LAUNCH="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}.$((++launches))"
@@ -259,10 +259,10 @@ launch() {
       echo "launch $start of $MAX_LAUNCHES ended with status $status" >&2
       continue
     fi
-    echo "launch $start of $MAX_LAUNCHES: srun could not start the agents, status $status" >&2
+    echo "launch $start of $MAX_LAUNCHES: srun could not start the agents (status $status)" >&2
     ((start < MAX_LAUNCHES)) || break
     pause="${kPausesSeconds[start - 1]:-${kPausesSeconds[-1]}}"
-    echo "the next launch follows in $pause s" >&2
+    echo "the next launch starts in $pause s" >&2
     sleep "$pause"
   done
   return "$status"

@@ -90,7 +90,7 @@ Result<std::unique_ptr<const ProgressPage>> ProgressPage::look_at(
   if (::fstat(fd, &status) != 0 || !S_ISREG(status.st_mode) ||
       status.st_size != static_cast<off_t>(sizeof(Layout))) {
     ::close(fd);
-    return Error{Code::kCorrupt, text(path.string(), " is no progress page")};
+    return Error{Code::kCorrupt, text(path.string(), " is not a progress page")};
   }
   LOCKSTEP_TRY(auto page, map(path, fd, PROT_READ));
   return std::unique_ptr<const ProgressPage>(std::move(page));

@@ -134,8 +134,9 @@ Result<WorkerOrders> parse_torchrun_orders(const Environment& environment) {
   }
   LOCKSTEP_RETURN_IF_ERROR(io.done);
   if (orders.rank >= orders.world_size)
-    return Error{Code::kConfig, text("environment variables RANK, ", orders.rank,
-                                     ", and WORLD_SIZE, ", orders.world_size, ", do not fit")};
+    return Error{Code::kConfig,
+                 text("environment variables RANK, ", orders.rank, ", and WORLD_SIZE, ",
+                      orders.world_size, ", do not fit together")};
   orders.store = text("tcp:", address, ":", port);
   return orders;
 }
@@ -167,7 +168,8 @@ Result<WorkerOrders> read_orders(FileSystem& file_system, const std::filesystem:
     if (equals != std::string::npos)
       variables[entry.substr(0, equals)] = entry.substr(equals + 1);
     else if (!entry.empty())
-      return Error{Code::kCorrupt, text(orders_of(page).string(), ": not a variable: ", entry)};
+      return Error{Code::kCorrupt,
+                   text(orders_of(page).string(), ": this line is not a variable: ", entry)};
   }
   return parse_worker_orders(variables);
 }

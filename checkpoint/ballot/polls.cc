@@ -40,7 +40,8 @@ Result<Votes> parse_votes(const std::string& words) {
   votes.silent = in.text();
   const size_t count = in.count(sizeof(uint32_t));
   for (size_t i = 0; i < count; ++i) votes.in_order.emplace_back(in.text());
-  if (!in.finished()) return Error{Code::kCorrupt, "votes that are none of ours"};
+  if (!in.finished())
+    return Error{Code::kCorrupt, "cannot parse the votes of a child rank: they are malformed"};
   return votes;
 }
 
@@ -73,7 +74,7 @@ Result<Polls::Texts> Polls::vote(const std::string& attempt, const std::string& 
     return Texts();
   }
   if (!votes.silent.empty())
-    return Error{Code::kTimeout, text("no vote on ", attempt, " from ", votes.silent)};
+    return Error{Code::kTimeout, text("no vote on save ", attempt, " from ", votes.silent)};
   for (const std::string& earlier : std::exchange(announced_, {}))
     ballot_.forget(outcome_key(earlier));
   return std::move(votes.in_order);
@@ -97,7 +98,8 @@ Result<void> Polls::announce(const std::string& attempt, const std::string& outc
 Result<std::string> Polls::await_outcome(const std::string& attempt) {
   LOCKSTEP_CHECK(rank_ != 0, "rank 0 waits for its own word on ", attempt);
   auto outcome = ballot_.hear(outcome_key(attempt), tree_.outcome_patience(deadline_));
-  if (!outcome.ok()) return outcome.error().in(text("waiting for rank 0's word on ", attempt));
+  if (!outcome.ok())
+    return outcome.error().in(text("waiting for rank 0's outcome of save ", attempt));
   return outcome;
 }
 

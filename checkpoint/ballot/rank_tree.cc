@@ -65,8 +65,8 @@ Result<std::vector<Heard>> hear_children(Ballot& ballot, const RankTree& tree, i
     else if (words.error().code != Code::kTimeout)
       return words.error();
     else if (tree.last(child) > child)
-      words = Error{Code::kTimeout,
-                    text("rank ", child, ", which speaks for ", child, " to ", tree.last(child))};
+      words = Error{Code::kTimeout, text("rank ", child, ", which reports for ranks ", child,
+                                         " to ", tree.last(child))};
     else
       words = Error{Code::kTimeout, text("rank ", child)};
     all.push_back({child, std::move(words)});

@@ -37,14 +37,14 @@ Result<std::optional<Error>> parse_outcome(const std::string& words) {
     if (!outcome.settled) return *outcome.error;
     return std::move(outcome.error);
   } catch (const json::exception& e) {
-    return Error{Code::kCorrupt, text("an outcome that is none of ours: ", e.what())};
+    return Error{Code::kCorrupt, text("cannot parse the outcome of rank 0: ", e.what())};
   }
 }
 
 Outcome outcome_of(const Verdict& whole,
                    const std::function<Result<void>(const Fingerprints&)>& check) {
   if (whole.lost)
-    return {false, Error{Code::kTimeout, text("no word on its part from ", *whole.lost)}};
+    return {false, Error{Code::kTimeout, text("no report on its part from ", *whole.lost)}};
   if (whole.failure) return {true, whole.failure->error.in(text("rank ", whole.failure->rank))};
   const Result<void> checked = check(whole.sums);
   return {true, checked.ok() ? std::optional<Error>() : std::optional<Error>(checked.error())};
@@ -86,7 +86,7 @@ Result<Verdict> parse_verdict(const std::string& words) {
     if (j.contains("failure"))
       verdict.failure = Verdict::Failure{j.at("rank"), error_of(j["failure"])};
   } catch (const json::exception& e) {
-    return Error{Code::kCorrupt, text("a verdict that is none of ours: ", e.what())};
+    return Error{Code::kCorrupt, text("cannot parse the verdict of a child rank: ", e.what())};
   }
   return verdict;
 }
@@ -116,7 +116,8 @@ Result<std::optional<Error>> settle(Ballot& ballot, const std::string& prefix, i
   }
   LOCKSTEP_RETURN_IF_ERROR(ballot.tell(key_of(prefix, rank), verdict_text(mine)));
   const auto words = ballot.hear(outcome_key, tree.outcome_patience(deadline));
-  if (!words.ok()) return words.error().in("waiting for rank 0's word on the parts of all");
+  if (!words.ok())
+    return words.error().in("waiting for rank 0's outcome over the parts of all ranks");
   return parse_outcome(words.value());
 }
 

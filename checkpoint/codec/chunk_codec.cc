@@ -78,7 +78,8 @@ class StoredSummer {
 
 Result<Codec> codec_from_name(const std::string& name) {
   if (const auto codec = choice_of<Codec>(name)) return *codec;
-  return Error{Code::kConfig, text("checkpoint codec \"", name, "\": one of zstd, none, gzip")};
+  return Error{Code::kConfig,
+               text("unknown checkpoint codec \"", name, "\"; use zstd, none or gzip")};
 }
 
 struct ChunkEncoder::Impl {
@@ -181,13 +182,13 @@ Result<RawSums> ChunkDecoder::decode(std::span<const std::byte> stored, uint32_t
                                      size_t real_bytes, Dtype dtype) {
   const auto planes = static_cast<size_t>(dtype_bytes(dtype));
   if (stored.size() < kFletcherBytes || raw.size() % planes != 0)
-    return Error{Code::kCorrupt,
-                 text(stored.size(), " stored bytes are no chunk of ", raw.size(), " bytes")};
+    return Error{Code::kCorrupt, text(stored.size(), " stored bytes cannot hold a chunk of ",
+                                      raw.size(), " bytes")};
   stored = stored.first(stored.size() - kFletcherBytes);
   const bool plain = impl_->codec == Codec::kNone || filter_mask == kRawMask;
   const bool zstd = !plain && impl_->codec == Codec::kZstd;
   if (!plain && filter_mask != 0)
-    return Error{Code::kCorrupt, text("filter mask ", filter_mask, " is not one of ours")};
+    return Error{Code::kCorrupt, text("unknown filter mask ", filter_mask)};
   if (plain && stored.size() != raw.size())
     return Error{Code::kCorrupt, text(stored.size(), " raw bytes, expected ", raw.size())};
   if (zstd) LOCKSTEP_RETURN_IF_ERROR(impl_->frame.open(stored, raw.size(), planes));

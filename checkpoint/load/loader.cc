@@ -186,7 +186,7 @@ Result<LoadStatistics> load_pieces(FileSystem& file_system, const std::filesyste
     if (!fits)
       return Error{Code::kBug,
                    text(piece.dataset_path(), ": ", piece.length, " elements in ", bytes.size(),
-                        " bytes do not lie in ", shape_text(piece.global_shape))};
+                        " bytes do not fit the shape ", shape_text(piece.global_shape))};
     statistics.wanted_bytes += static_cast<int64_t>(bytes.size());
   }
   Loader loader(file_system, directory, manifest, codec, targets);

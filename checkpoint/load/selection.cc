@@ -87,8 +87,8 @@ Result<void> check_match(const Manifest& manifest, const std::vector<TensorPiece
   return Error{
       Code::kConfig,
       text("model and checkpoint do not match", list_text(missing, "missing from the checkpoint"),
-           list_text(unexpected, "only in the checkpoint"), list_text(shapes, "of another shape"),
-           list_text(dtypes, "of another number type (optimizer.state_dtype)"))};
+           list_text(unexpected, "only in the checkpoint"), list_text(shapes, "with another shape"),
+           list_text(dtypes, "with another number type (optimizer.state_dtype)"))};
 }
 
 }  // namespace lockstep::checkpoint

@@ -52,7 +52,9 @@ void fill_in(CatalogEntry& entry, const Manifest& m) {
     for (const ManifestFile& file : m.files) entry.size_bytes += file.size_bytes;
   entry.committed = m.step == entry.step && m.generation == entry.generation;
   if (!entry.committed)
-    entry.problem = text("the manifest is of step ", m.step, ", generation ", m.generation);
+    entry.problem =
+        text("the name of this checkpoint does not match its manifest, which is of step ", m.step,
+             ", generation ", m.generation);
 }
 
 // manifest.json alone.
@@ -62,7 +64,7 @@ Result<Manifest> read_head(FileSystem& file_system, const std::filesystem::path&
   auto manifest = parse_manifest(contents);
   if (!manifest.ok()) return manifest.error().in(path.string());
   if (manifest.value().chunking.elements < 1)  // as one of memory has
-    return Error{Code::kCorrupt, text(path.string(), ": chunks of no elements")};
+    return Error{Code::kCorrupt, text(path.string(), ": its chunks have no elements")};
   return manifest;
 }
 
@@ -87,8 +89,10 @@ Result<std::filesystem::path> find(FileSystem& file_system, const std::filesyste
   for (CatalogEntry& entry : entries) {
     read_entry(file_system, entry);
     if (wanted(entry)) return entry.directory;
-    problems += text("\n  ", entry.directory.filename().string(), ": ",
-                     entry.problem.empty() ? "suspect: an audit says so" : entry.problem);
+    problems +=
+        text("\n  ", entry.directory.filename().string(), ": ",
+             entry.problem.empty() ? "suspect: an audit found wrong bits after an earlier step"
+                                   : entry.problem);
   }
   return Error{Code::kNotFound,
                entries.empty()

@@ -50,10 +50,11 @@ Result<TensorPiece> piece_of(const ordered_json& json, const Manifest& manifest)
   const size_t slash = key.find('/');
   const auto kind = kind_from_name(std::string_view(key).substr(0, slash));
   if (slash == std::string::npos || !kind)
-    return Error{Code::kCorrupt, text("piece of \"", key, "\": not one of our kinds")};
+    return Error{Code::kCorrupt, text("piece of \"", key, "\": unknown kind")};
   TensorPiece piece{key.substr(slash + 1), *kind, {}, json.at(1), json.at(2), Dtype::kF32};
   const ManifestTensor* const tensor = manifest.find_tensor(piece.name);
-  if (tensor == nullptr) return Error{Code::kCorrupt, text("piece of ", key, ": no such tensor")};
+  if (tensor == nullptr)
+    return Error{Code::kCorrupt, text("piece of ", key, ": the manifest lists no such tensor")};
   piece.global_shape = tensor->global_shape;
   piece.dtype = tensor->dtype_of(*kind);
   return piece;
@@ -110,8 +111,8 @@ Result<std::map<std::string, Dtype>> dtypes_of(const ordered_json& tensor) {
   if (!tensor.contains("dtype")) return dtypes;
   for (const auto& [kind, word] : tensor.at("dtype").items()) {
     if (word != dtype_word(Dtype::kBf16) || !tensor.at("fingerprint").contains(kind))
-      return Error{Code::kCorrupt, text(kind, "/", tensor.at("name").get<std::string>(), ": dtype ",
-                                        word.dump(), " is not one of ours")};
+      return Error{Code::kCorrupt, text(kind, "/", tensor.at("name").get<std::string>(),
+                                        ": unknown dtype ", word.dump())};
     dtypes[kind] = Dtype::kBf16;
   }
   return dtypes;
@@ -140,8 +141,9 @@ Result<Manifest> manifest_of(const ordered_json& json) {
   Manifest m;
   m.format_version = json.at("format_version");
   if (m.format_version < kFormatVersion || m.format_version > kPartsFormatVersion)
-    return Error{Code::kConfig, text("format version ", m.format_version, "; this program reads ",
-                                     kFormatVersion, " to ", kPartsFormatVersion)};
+    return Error{Code::kConfig,
+                 text("its format version is ", m.format_version, "; this program reads ",
+                      kFormatVersion, " to ", kPartsFormatVersion)};
   m.step = json.at("step");
   m.generation = json.at("generation");
   m.world_size = json.at("world_size");
@@ -193,39 +195,41 @@ Error corrupt(const Parts&... what) {
 Result<void> check_pieces(const std::string& where, const std::vector<TensorPiece>& pieces) {
   for (const TensorPiece& p : pieces)
     if (p.flat_start < 0 || p.length < 0 || p.flat_start > element_count(p.global_shape) - p.length)
-      return corrupt(where, ": ", p.dataset_path(), " of ", p.length, " elements is not in ",
-                     shape_text(p.global_shape));
+      return corrupt(where, ": ", p.dataset_path(), " of ", p.length,
+                     " elements does not fit the shape ", shape_text(p.global_shape));
   return {};
 }
 
 Result<void> check_file(const ManifestFile& f) {
   if (!is_name_beside(f.name))
-    return corrupt("\"", f.name, "\" is not the name of a file beside this one");
+    return corrupt("\"", f.name, "\" is not a plain file name in the same folder");
   if (f.size_bytes < 0 || f.size_bytes > kMostBytes || f.chunk_rows < 0 ||
       f.chunk_rows > f.size_bytes || f.chunk_table_offset < 0 ||
       f.chunk_table_offset > f.size_bytes)
-    return corrupt(f.name, ": ", f.size_bytes, " bytes, ", f.chunk_rows, " chunks, their table at ",
-                   f.chunk_table_offset);
+    return corrupt(f.name, ": impossible sizes: ", f.size_bytes, " bytes, ", f.chunk_rows,
+                   " chunks, their table at ", f.chunk_table_offset);
   return check_pieces(f.name, f.pieces);
 }
 
 Result<void> check_part(const ManifestPart& p) {
   if (!is_name_beside(p.name))
-    return corrupt("\"", p.name, "\" is not the name of a file beside this one");
+    return corrupt("\"", p.name, "\" is not a plain file name in the same folder");
   if (p.size_bytes < 0 || p.size_bytes > kMostBytes || p.file_count < 0 ||
       p.file_count > p.size_bytes || p.stored_bytes < 0 || p.stored_bytes > kMostBytes)
-    return corrupt(p.name, ": ", p.size_bytes, " bytes, of ", p.file_count, " files of ",
-                   p.stored_bytes, " bytes");
+    return corrupt(p.name, ": impossible sizes: ", p.size_bytes, " bytes, of ", p.file_count,
+                   " files of ", p.stored_bytes, " bytes");
   return check_pieces(p.name, p.pieces);
 }
 
 Result<void> check_numbers(const Manifest& m) {
   if (m.step < 0 || m.generation < 0 || m.world_size < 1)
-    return corrupt("step ", m.step, ", generation ", m.generation, ", world size ", m.world_size);
+    return corrupt("impossible numbers: step ", m.step, ", generation ", m.generation,
+                   ", world size ", m.world_size);
   if (m.chunking.elements < 0 || m.chunking.elements > kMostElements)  // 0: of memory, no chunks
-    return corrupt("chunks of ", m.chunking.elements, " elements");
+    return corrupt("impossible chunk size: ", m.chunking.elements, " elements");
   for (const ManifestTensor& t : m.tensors)
-    if (!is_shape(t.global_shape)) return corrupt(t.name, ": shape ", shape_text(t.global_shape));
+    if (!is_shape(t.global_shape))
+      return corrupt(t.name, ": impossible shape ", shape_text(t.global_shape));
   for (const ManifestFile& f : m.files) LOCKSTEP_RETURN_IF_ERROR(check_file(f));
   for (const ManifestPart& p : m.parts) LOCKSTEP_RETURN_IF_ERROR(check_part(p));
   return {};
@@ -308,7 +312,7 @@ std::string manifest_text(const Manifest& m) {
 Result<Manifest> parse_manifest(const std::string& contents, Coverage coverage) {
   const size_t self = contents.rfind(kSelfKey);
   if (self == std::string::npos)
-    return Error{Code::kCorrupt, "cut short or damaged: its last field, the checksum, is missing"};
+    return Error{Code::kCorrupt, "truncated or damaged: its last field, the checksum, is missing"};
   const std::string_view before(contents.data(), self);
   if (contents.substr(self) != self_line(before))
     return Error{Code::kCorrupt, "its bytes do not match its own checksum"};
@@ -332,7 +336,7 @@ Result<std::vector<ManifestFile>> parse_part(const std::string& contents, const 
     for (const ManifestFile& file : files) {
       LOCKSTEP_RETURN_IF_ERROR(check_file(file));
       for (const TensorPiece& piece : file.pieces)
-        if (piece.length == 0) return corrupt(file.name, ": a piece of no elements");
+        if (piece.length == 0) return corrupt(file.name, ": it has a piece without elements");
     }
     return files;
   } catch (const nlohmann::json::exception& e) {
@@ -369,7 +373,8 @@ Result<void> check_coverage(const Manifest& manifest) {
       intervals.erase(key);
     }
   if (!intervals.empty())
-    return Error{Code::kCorrupt, text(intervals.begin()->first, ": pieces of an unknown tensor")};
+    return Error{Code::kCorrupt,
+                 text(intervals.begin()->first, ": it has pieces of an unknown tensor")};
   return {};
 }
 

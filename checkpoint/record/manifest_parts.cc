@@ -55,12 +55,12 @@ Result<std::vector<ManifestFile>> read_part(FileSystem& file_system,
   const auto read = read_file(file_system, path);
   if (!read.ok() && read.error().code == Code::kNotFound)
     return Error{Code::kCorrupt,
-                 text(path.string(), ": is missing, and ", kManifestName, " names it")};
+                 text(path.string(), " is missing, but ", kManifestName, " names it")};
   LOCKSTEP_TRY(const std::string contents, read);
   if (static_cast<int64_t>(contents.size()) != part.size_bytes ||
       hex64(xxh3_64(contents)) != part.xxh3)
     return Error{Code::kCorrupt,
-                 text(path.string(), ": differs from what ", kManifestName, " names")};
+                 text(path.string(), " differs from the size or hash in ", kManifestName)};
   auto files = parse_part(contents, whole);
   if (!files.ok()) return files.error().in(path.string());
   int64_t stored_bytes = 0;
@@ -69,7 +69,7 @@ Result<std::vector<ManifestFile>> read_part(FileSystem& file_system,
   if (static_cast<int64_t>(files.value().size()) != part.file_count ||
       stored_bytes != part.stored_bytes || joined_pieces(files.value()) != part.pieces)
     return Error{Code::kCorrupt,
-                 text(path.string(), ": describes other files than ", kManifestName, " says")};
+                 text(path.string(), " describes other files than ", kManifestName, " says")};
   return files;
 }
 

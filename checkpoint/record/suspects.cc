@@ -48,8 +48,8 @@ Result<std::vector<Suspects>> read_suspects(FileSystem& file_system,
   auto all = parse(contents.value());
   if (all.ok()) return all;
   return Error{Code::kConfig, text(path.string(),
-                                   ": not what an audit writes, and it says which checkpoints no "
-                                   "resume may take: mend it, or remove it (",
+                                   ": cannot parse this file, which lists the checkpoints that no "
+                                   "resume may use; repair it or remove it (",
                                    all.error().message, ")")};
 }
 

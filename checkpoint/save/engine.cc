@@ -39,18 +39,19 @@ bool may_follow(SavePhase before, SavePhase next) {
 Result<void> check_options(const EngineOptions& o) {
   const auto wrong = [](const auto&... parts) { return Error{Code::kConfig, text(parts...)}; };
   if (o.rank < 0 || o.rank >= o.world_size)
-    return wrong("checkpoint engine: rank ", o.rank, " of ", o.world_size);
+    return wrong("checkpoint engine: impossible rank ", o.rank, " of ", o.world_size);
   if (o.nonce.empty() || o.nonce.find_first_not_of("0123456789abcdef") != std::string::npos)
     return wrong("checkpoint engine: nonce \"", o.nonce, "\" is not made of hex digits");
   if (o.threads < 1 || o.threads > kMaxThreads)
-    return wrong("checkpoint.threads ", o.threads, ": from 1 to ", kMaxThreads);
+    return wrong("checkpoint.threads ", o.threads, " must be from 1 to ", kMaxThreads);
   if (o.nice < 0 || o.nice > kMaxNice)
-    return wrong("checkpoint.nice ", o.nice, ": from 0 to ", kMaxNice);
+    return wrong("checkpoint.nice ", o.nice, " must be from 0 to ", kMaxNice);
   if (o.ranks_per_file < 1)
-    return wrong("checkpoint.ranks_per_file ", o.ranks_per_file, ": at least 1");
+    return wrong("checkpoint.ranks_per_file ", o.ranks_per_file, " must be at least 1");
   const RetentionPolicy& keep = o.retention;
   if (keep.keep_latest_k < 0 || keep.keep_latest_k == 1)
-    return wrong("checkpoint.keep_latest_k ", keep.keep_latest_k, ": 0 (all) or at least 2");
+    return wrong("checkpoint.keep_latest_k ", keep.keep_latest_k,
+                 " must be 0 (keep all) or at least 2");
   if (keep.keep_every < 0) return wrong("checkpoint.keep_every ", keep.keep_every, " is negative");
   if (!(keep.keep_minutes >= 0))
     return wrong("checkpoint.keep_minutes ", keep.keep_minutes, " is negative");
@@ -60,9 +61,9 @@ Result<void> check_options(const EngineOptions& o) {
 Result<void> remove_orphans(FileSystem& file_system, const EngineOptions& o) {
   LOCKSTEP_TRY(const auto entries, list_from_newest(file_system, o.folder));
   for (const auto& path : orphans(entries, o.generation)) {
-    log_info("removing the rest of an unfinished save: ", path.string());
+    log_info("removing an unfinished save: ", path.string());
     if (auto removed = remove_checkpoint(file_system, path); !removed.ok())
-      log_warning("it stays: ", removed.error().message);
+      log_warning("cannot remove unfinished save ", path.string(), ": ", removed.error().message);
   }
   return {};
 }
@@ -125,7 +126,7 @@ class AsyncEngine final : public Engine {
 
   std::unique_ptr<StateSource> lend_staged() override {
     const std::lock_guard lock(mutex_);
-    LOCKSTEP_CHECK(!lent_, "the copy of save ", *lent_, " is still read");
+    LOCKSTEP_CHECK(!lent_, "the staged copy of save ", *lent_, " is still being read");
     lent_ = begun_;
     return std::make_unique<Lent>(*this, begun_);
   }

@@ -22,13 +22,13 @@ Result<void> Fence::check(FileSystem& file_system) const {
   const auto found = read_file(file_system, folder / kFenceName);
   if (!found.ok() && found.error().code == Code::kNotFound)
     return Error{Code::kIo, text(folder.string(), ": ", kFenceName,
-                                 ", which this run has written, "
-                                 "is gone: another disk, or an empty one, is there now")};
+                                 ", which this run wrote, is missing; is the filesystem mounted?")};
   if (!found.ok()) return found.error();
   if (found.value() == line_of(*this) + "\n") return {};
-  return Error{Code::kAborted, text(folder.string(), " belongs to generation ",
-                                    found.value().substr(0, found.value().find('\n')), " now; ",
-                                    line_of(*this), " commits nothing more")};
+  return Error{Code::kAborted,
+               text(folder.string(), " now belongs to generation ",
+                    found.value().substr(0, found.value().find('\n')), ", so generation ",
+                    line_of(*this), " may not commit any more")};
 }
 
 }  // namespace lockstep::checkpoint

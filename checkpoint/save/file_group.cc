@@ -30,11 +30,11 @@ Result<std::string> hear_address(Ballot& ballot, const std::string& key, const c
     auto words = ballot.hear(key, std::min(left, kRingPoll));
     if (words.ok()) ballot.forget(key);
     if (words.ok() || words.error().code != Code::kTimeout) return words;
-    if (!lives) return Error{Code::kIo, "its process has died"};
+    if (!lives) return Error{Code::kIo, "its process died"};
     left -= std::min(left, kRingPoll);
     if (left.count() == 0)
       return Error{Code::kTimeout,
-                   text("has not said in ", patience.deadline.count(), " ms where ", of_what)};
+                   text("did not say within ", patience.deadline.count(), " ms where ", of_what)};
   }
   return Error{Code::kAborted, "the engine was stopped"};
 }
@@ -88,14 +88,15 @@ Result<void> FileNeighbours::meet(const Patience& patience) {
   for (const int other : others()) {
     if (pages_.contains(other)) continue;
     const auto address =
-        hear_address(*ballot_, page_key(other, rank_), "its memory is", nullptr, patience);
+        hear_address(*ballot_, page_key(other, rank_), "its shared memory is", nullptr, patience);
     if (!address.ok()) return address.error().in(text("rank ", other));
     auto page = SharedRegion::open(address.value());
     if (!page.ok())
       return Error{Code::kConfig,
-                   text("the memory of rank ", other, " of the same node: ", page.error().message,
-                        "; ranks that share a file hand their chunks over through it: run them in "
-                        "one container and as one user, or with checkpoint.ranks_per_file = 1")};
+                   text("cannot open the shared memory of rank ", other,
+                        " of the same node: ", page.error().message,
+                        "; ranks that share a checkpoint file exchange chunks through it. Run them "
+                        "in one container and as one user, or set checkpoint.ranks_per_file = 1")};
     pages_.emplace(other, std::move(page).value());
   }
   LOCKSTEP_CHECK(pages_.size() == others().size(), "rank ", rank_, " has ", pages_.size(),

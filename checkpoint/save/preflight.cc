@@ -21,7 +21,7 @@ Result<void> try_saving(FileSystem& file_system, const std::filesystem::path& fo
     const Code code = tried.error().code;
     const bool lasting = code == Code::kDenied || code == Code::kNotFound;
     return Error{lasting ? Code::kConfig : code,
-                 text("checkpoints cannot be written to ", folder.string(),
+                 text("cannot write checkpoints to ", folder.string(),
                       " (checkpoint.folder): ", tried.error().message)};
   }
   if (const auto tried = try_hdf5(codec); !tried.ok())

@@ -107,7 +107,7 @@ Result<void> Save::write_with(std::span<ChunkInbox> neighbours) {
 Result<void> Save::check_encoded(const Fingerprints& sums) const {
   if (sums == fingerprints_) return {};
   return Error{Code::kBug, text(shard_file_name(context_.neighbours.group().writer),
-                                ": what was encoded is not what was staged: memory was "
+                                ": the encoded chunks differ from the staged copy, so memory was "
                                 "overwritten or is faulty")};
 }
 
@@ -255,8 +255,8 @@ Result<void> Save::vote_and_await(const Result<void>& mine) {
     if (decided.ok()) manifest = std::move(decided).value();
     const auto announced = context_.polls.announce(attempt_, outcome_text(outcome));
     if (!announced.ok())
-      log_warning("the other ranks do not learn what came of the save of step ", report_.step, ": ",
-                  announced.error().message);
+      log_warning("could not announce the outcome of the save of step ", report_.step,
+                  " to the other ranks: ", announced.error().message);
   } else {
     outcome = cast(mine);
     if (outcome.ok() && !context_.stopping) {
@@ -284,9 +284,9 @@ Result<Manifest> Save::decide(const Result<void>& mine) {
     LOCKSTEP_TRY(Manifest manifest, merge_votes(votes));
     if (const auto& last = context_.previous;
         last && is_stale(last->manifest, manifest, request_.updates - last->updates))
-      return Error{Code::kBug,
-                   text("the state is, bit for bit, that of step ", last->manifest.step, ", ",
-                        request_.updates - last->updates, " updates before: a stale copy")};
+      return Error{Code::kBug, text("the state is unchanged since step ", last->manifest.step,
+                                    ", although ", request_.updates - last->updates,
+                                    " updates were made since: the staged copy is stale")};
     const Fence fence{options_.folder, options_.generation, options_.nonce};
     LOCKSTEP_RETURN_IF_ERROR(fence.check(context_.other_files));
     if (manifest.parts.empty()) {
@@ -303,8 +303,9 @@ Result<Manifest> Save::decide(const Result<void>& mine) {
   } else {
     const auto removed = remove_checkpoint(context_.other_files, report_.directory);
     if (!removed.ok())
-      log_warning("the rest of a failed save stays until the next start: ",
-                  removed.error().message);
+      log_warning(
+          "cannot remove the partial checkpoint of a failed save; the next start tries again: ",
+          removed.error().message);
   }
   return decided;
 }
@@ -330,14 +331,15 @@ void Save::after_commit(const Manifest& manifest) {
   LOCKSTEP_CHECK(context_.previous && context_.previous->manifest.step == manifest.step, "step ",
                  manifest.step, " was not committed");
   StoppableFiles& fs = context_.other_files;
-  warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"), "LATEST is not");
+  warn_unless(publish_file(fs, options_.folder / kLatestName, attempt_ + "\n"),
+              "LATEST was not written");
   if (!manifest.index_xxh3.empty())
-    warn_unless(write_index(fs, report_.directory, manifest), "it has no index.h5");
+    warn_unless(write_index(fs, report_.directory, manifest), "its index.h5 was not written");
   context_.catalog.add(report_.directory, manifest);
   RetentionPolicy policy = options_.retention;
   policy.audited_step = request_.audited_step;
   const auto pruned = prune(fs, context_.catalog, policy, options_.generation);
-  if (!pruned.ok()) warn_unless(pruned.error(), "an older one stays");
+  if (!pruned.ok()) warn_unless(pruned.error(), "pruning old checkpoints failed");
 }
 
 }  // namespace lockstep::checkpoint

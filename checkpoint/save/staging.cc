@@ -33,7 +33,7 @@ Result<int64_t> total_bytes(std::span<const LivePiece> layout) {
     if (!fits)
       return Error{Code::kConfig,
                    text(piece.dataset_path(), ": ", piece.length, " elements in ", bytes.size(),
-                        " bytes do not lie in ", shape_text(piece.global_shape))};
+                        " bytes do not fit the shape ", shape_text(piece.global_shape))};
     total += static_cast<int64_t>(bytes.size());
   }
   return total;
@@ -54,7 +54,7 @@ Result<StagingArea> StagingArea::create(FileSystem& file_system, StateSource& so
         Code::kConfig,
         text("checkpoint staging needs ", fixed(static_cast<double>(size) / kGiB, 2),
              " GiB of memory on this rank, ", fixed(static_cast<double>(available) / kGiB, 2),
-             " GiB are available; use more ranks or nodes")};
+             " GiB are available; use more ranks or nodes, so that each rank holds less")};
   std::memset(area.memory_.get(), 0, size);  // pages come now, not at the first save
   std::byte* at = area.memory_.get();
   for (const auto& [piece, bytes] : source.layout()) {

@@ -18,8 +18,8 @@ class StateSource {
     size_t piece = 0, offset = 0;
     std::span<const std::byte> bytes;
   };
-  // Who reads. Each part goes to `look`, and later to `take`: of state on the host all parts go to
-  // one before the first goes to the other, so that who compares them sees a state that changed.
+  // The reader. Each part goes to `look`, and later to `take`. State on the host goes to `look` as
+  // a whole before its first part goes to `take`: a comparison then finds a state that changed.
   struct Reading {
     std::function<void(const Part&)> look = {};
     std::function<Result<void>(const Part&)> take;
@@ -31,7 +31,7 @@ class StateSource {
   // not touch.
   virtual std::span<const LivePiece> layout() const = 0;
   // All parts, in order. Requires: the state does not change before `may_change` was called.
-  // Errors: what `take` returned; nothing is read behind it. Thread: any.
+  // Errors: what `take` returned; nothing is read after that. Thread: any.
   virtual Result<void> read(const Reading& reading) = 0;
 };
 

@@ -20,7 +20,7 @@ std::string disagreement(const Manifest& a, const Manifest& b) {
   if (a.nonce != b.nonce) return text("nonce: ", a.nonce, " and ", b.nonce);
   if (a.world_size != b.world_size) return text("world size: ", a.world_size, ", ", b.world_size);
   if (a.codec != b.codec) return text("codec: ", a.codec, " and ", b.codec);
-  if (a.ephemeral != b.ephemeral) return "whether it is ephemeral";
+  if (a.ephemeral != b.ephemeral) return "whether the checkpoint is ephemeral";
   if (a.validation_loss != b.validation_loss) return "validation loss";
   if (a.chunking != b.chunking) return "chunk size";
   if (a.trainer_state != b.trainer_state)
@@ -36,13 +36,14 @@ Result<void> add_tensors(const Manifest& part, std::map<std::string, ManifestTen
         whole.try_emplace(tensor.name, ManifestTensor{tensor.name, tensor.global_shape, {}, {}})
             .first->second;
     if (sum.global_shape != tensor.global_shape)
-      return Error{Code::kBug, text(tensor.name, ": shape ", shape_text(tensor.global_shape),
-                                    " here, ", shape_text(sum.global_shape), " on another rank")};
+      return Error{Code::kBug,
+                   text(tensor.name, ": shape ", shape_text(tensor.global_shape), " on this rank, ",
+                        shape_text(sum.global_shape), " on another rank")};
     for (const auto& [kind, hex] : tensor.fingerprint) {
       const Dtype here = tensor.dtype_of(*kind_from_name(kind));
       if (sum.fingerprint.contains(kind) && sum.dtype_of(*kind_from_name(kind)) != here)
         return Error{Code::kBug, text(kind, "/", tensor.name, " is ", dtype_word(here),
-                                      " here and of another type on another rank")};
+                                      " on this rank and has another type on another rank")};
       if (here != Dtype::kF32) sum.dtypes[kind] = here;
       std::string& total = sum.fingerprint[kind];
       total = hex64((total.empty() ? 0 : number_of(total)) + number_of(hex));
@@ -71,7 +72,7 @@ Result<Vote> parse_vote(const std::string& contents) {
     if (!vote.error.empty()) return vote;
     LOCKSTEP_TRY(vote.part, parse_manifest(j.at("part"), Coverage::kPart));
   } catch (const json::exception& e) {
-    return Error{Code::kCorrupt, text("a vote that is none of ours: ", e.what())};
+    return Error{Code::kCorrupt, text("cannot parse the vote of a rank: ", e.what())};
   }
   return vote;
 }
@@ -102,7 +103,7 @@ Result<Manifest> merge_votes(const std::vector<Vote>& votes, Coverage coverage) 
     whole.parts.insert(whole.parts.end(), vote.part.parts.begin(), vote.part.parts.end());
   }
   if (!whole.files.empty() && !whole.parts.empty())
-    return Error{Code::kBug, "some ranks' files are named in parts, and others' are not"};
+    return Error{Code::kBug, "some ranks voted with manifest parts and others without"};
   std::vector<ManifestTensor> sorted;
   for (auto& [name, tensor] : tensors) sorted.push_back(std::move(tensor));
   whole.set_tensors(std::move(sorted));
@@ -122,7 +123,7 @@ std::string outcome_text(const Result<void>& committed) {
 Result<void> parse_outcome(const std::string& contents) {
   const json j = parse_json(contents, /*allow_exceptions=*/false);
   if (!j.is_object() || !j.contains("committed") || !j["committed"].is_boolean())
-    return Error{Code::kCorrupt, text("an outcome that is none of ours: ", contents)};
+    return Error{Code::kCorrupt, text("cannot parse the outcome of rank 0: ", contents)};
   if (j["committed"].get<bool>()) return {};
   const bool disk_full = j.contains("disk_full") && j["disk_full"] == true;
   return Error{disk_full ? Code::kNoSpace : Code::kIo, j.value("error", "not committed")};

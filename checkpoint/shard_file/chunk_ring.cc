@@ -91,7 +91,7 @@ Result<TensorPiece> parse_piece(std::string_view words) {
   for (int64_t& extent : piece.global_shape) extent = in.number<int64_t>();
   if (!in.finished() || kind >= std::size(kAllKinds) ||
       dtype > static_cast<uint32_t>(Dtype::kBf16) || piece.length < 1)
-    return Error{Code::kCorrupt, "a piece that is none of ours"};
+    return Error{Code::kCorrupt, "malformed piece"};
   return piece;
 }
 
@@ -104,7 +104,7 @@ Result<T> wait_until(const std::atomic<uint32_t>& bell, const Patience& patience
     if (std::optional<Result<T>> now = ready()) return *std::move(now);
     if (*patience.gave_up) return Error{Code::kAborted, "the engine was stopped"};
     if (system_clock().monotonic_ns() - moved_ns > patience.deadline.count() * kNsPerMs)
-      return Error{Code::kTimeout, text("no move in ", patience.deadline.count(), " ms")};
+      return Error{Code::kTimeout, text("no progress for ", patience.deadline.count(), " ms")};
     wait_while(bell, seen, kLook_ns);
     const uint32_t now = bell.load();
     if (now != seen) moved_ns = system_clock().monotonic_ns();
@@ -129,7 +129,7 @@ Result<void> ChunkOutbox::wait_until(const Ready& ready) {
         if (ring.takes == Takes::kGaveUp)
           return Result<bool>(told_error(ring.take_error).in("gave up"));
         if (ready()) return Result<bool>(true);
-        if (!lives) return Result<bool>(Error{Code::kIo, "its process has died"});
+        if (!lives) return Result<bool>(Error{Code::kIo, "its process died"});
         return std::nullopt;
       });
   if (!waited.ok()) return waited.error().in(text("rank ", writer_, ", which writes the file"));
@@ -142,7 +142,7 @@ Result<void> ChunkOutbox::put(const FileChunk& chunk) {
   const auto& bytes = chunk.bytes.bytes;
   if (piece.size() > kPieceBytes)
     return Error{Code::kBug, text(chunk.piece->dataset_path(), ": a name of ", piece.size(),
-                                  " bytes does not fit beside a chunk")};
+                                  " bytes does not fit in a chunk slot")};
   LOCKSTEP_CHECK(bytes.size() <= kStoredBytes, "a chunk of ", bytes.size(), " bytes");
   LOCKSTEP_CHECK(ring.sends == Sends::kMore, "chunk ", chunk.index, " comes after the last one");
   const uint64_t number = ring.put;
@@ -180,7 +180,7 @@ void ChunkOutbox::fail(const Error& why) {
 Result<ChunkInbox> ChunkInbox::open(int from, const std::string& address, Patience patience) {
   auto region = SharedRegion::open(address);
   if (region.ok() && region.value().size() != sizeof(Ring))
-    region = Error{Code::kIo, text(address, " is no ring of chunks")};
+    region = Error{Code::kIo, text(address, " is not a ring of chunks")};
   if (!region.ok()) return region.error().in(text("rank ", from));
   return ChunkInbox(std::move(region).value(), from, patience);
 }
@@ -195,7 +195,7 @@ Result<bool> ChunkInbox::wait_for_one() {
     if (sends == Sends::kFailed) return Result<bool>(told_error(ring.send_error));
     if (ring.put != ring.taken) return Result<bool>(true);
     if (sends == Sends::kNoMore) return Result<bool>(false);
-    if (!lives) return Result<bool>(Error{Code::kIo, "its process has died"});
+    if (!lives) return Result<bool>(Error{Code::kIo, "its process died"});
     return std::nullopt;
   };
   return wait_until<bool>(ring.put_bell, patience_, ready);
@@ -207,7 +207,7 @@ Result<FileChunk> ChunkInbox::read_oldest() {
   const int64_t index = slot.index;
   const uint64_t stored_bytes = slot.stored_bytes, piece_bytes = slot.piece_bytes;
   if (stored_bytes > kStoredBytes || piece_bytes > kPieceBytes || (index != 0 && !piece_))
-    return Error{Code::kCorrupt, "a chunk that is none of ours"};
+    return Error{Code::kCorrupt, text("malformed chunk from rank ", from_)};
   if (index == 0) {
     LOCKSTEP_TRY(TensorPiece piece, parse_piece({slot.piece, piece_bytes}));
     piece_ = std::make_unique<TensorPiece>(std::move(piece));

@@ -24,11 +24,12 @@ Result<std::vector<int64_t>> first_rows(const Manifest& manifest, const Manifest
       const bool right = at < rows.size() && rows[at].dataset == piece && rows[at].chunk == chunk &&
                          rows[at].raw_bytes == raw_bytes;
       if (!right)
-        return Error{Code::kCorrupt, text("row ", at, " is not of ",
+        return Error{Code::kCorrupt, text("row ", at, " does not describe ",
                                           entry.pieces[piece].dataset_path(), " chunk ", chunk)};
     }
   }
-  if (at != rows.size()) return Error{Code::kCorrupt, text(rows.size() - at, " rows too many")};
+  if (at != rows.size())
+    return Error{Code::kCorrupt, text("it has ", rows.size() - at, " rows too many")};
   return first;
 }
 
@@ -38,19 +39,19 @@ Result<ShardFile> open_checked(FileSystem& file_system, const std::filesystem::p
   LOCKSTEP_TRY(shard.file, file_system.open_direct(path));
   LOCKSTEP_TRY(const int64_t size_bytes, shard.file->size_bytes());
   if (size_bytes != entry.size_bytes)
-    return Error{Code::kCorrupt, text(path.string(), ": ", size_bytes, " bytes long, ",
+    return Error{Code::kCorrupt, text(path.string(), " has ", size_bytes, " bytes, but ",
                                       entry.size_bytes, " were written")};
   const std::string table = path.string() + ":" + kChunkTablePath;
   const int64_t table_bytes = entry.chunk_rows * static_cast<int64_t>(sizeof(ChunkRow));
   if (entry.chunk_rows < 0 || entry.chunk_table_offset < 0 ||
       entry.chunk_table_offset > size_bytes - table_bytes)
-    return Error{Code::kCorrupt, text(table, ": does not lie in the file")};
+    return Error{Code::kCorrupt, text(table, " lies outside the file")};
   shard.rows.resize(static_cast<size_t>(entry.chunk_rows));
   const auto bytes = std::as_writable_bytes(std::span(shard.rows));
   LOCKSTEP_RETURN_IF_ERROR(shard.file->read_at(bytes, entry.chunk_table_offset));
   if (hex64(xxh3_64(bytes)) != entry.chunk_table_xxh3)
     return Error{Code::kCorrupt,
-                 text(table, " @", entry.chunk_table_offset, ": differs from what was written")};
+                 text(table, " @", entry.chunk_table_offset, " differs from what was written")};
   auto first = first_rows(manifest, entry, shard.rows);
   if (!first.ok()) return first.error().in(table);
   shard.first_row = std::move(first).value();

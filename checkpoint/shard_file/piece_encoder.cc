@@ -10,7 +10,7 @@ namespace lockstep::checkpoint {
 
 PieceEncoder::PieceEncoder(ChunkPipeline& pipeline, Chunking chunking, Take take)
     : pipeline_(pipeline), chunking_(chunking), take_(std::move(take)) {
-  LOCKSTEP_CHECK(pipeline.empty(), "the pipeline serves another writer");
+  LOCKSTEP_CHECK(pipeline.empty(), "the pipeline already serves another writer");
   LOCKSTEP_CHECK(chunking.elements > 0, "chunks of ", chunking.elements);
 }
 

@@ -64,7 +64,7 @@ Result<Snapshot> merge(const PartsByRank& parts) {
   for (int rank = 0; rank < ranks; ++rank) {
     const auto at = parts.find(rank);
     if (at == parts.end())
-      return Error{Code::kNotFound, text("no copy of rank ", rank, "'s part is left")};
+      return Error{Code::kNotFound, text("no copy of the part of rank ", rank, " is left")};
     votes.push_back({rank, "", at->second.front().second->header.part});
     std::vector<Snapshot::Home> homes;
     for (const bool buddy : {false, true})
@@ -82,12 +82,13 @@ Result<Snapshot> merge(const PartsByRank& parts) {
 
 std::string contradiction(const Snapshot& snapshot, int64_t base_step, const DiskState& disk) {
   const Manifest& m = snapshot.whole;
-  if (m.step < disk.step) return text("older than step ", disk.step, " on disk");
+  if (m.step < disk.step) return text("it is older than step ", disk.step, " on disk");
   if (m.generation < disk.generation)
-    return text("older than generation ", disk.generation, " that committed step ", disk.step);
+    return text("it is older than generation ", disk.generation, ", which committed step ",
+                disk.step);
   if (base_step > disk.newest_step)
-    return text("taken when step ", base_step, " was on disk, which now ends at step ",
-                disk.newest_step);
+    return text("it was taken when step ", base_step,
+                " was on disk, but the newest step on disk is now ", disk.newest_step);
   return "";
 }
 
@@ -128,7 +129,7 @@ Result<Inventory> parse_inventory(const std::string& contents) {
       inventory.slots.push_back({s.at(0), s.at(1), s.at(2), {s.at(3), s.at(4), std::move(part)}});
     }
   } catch (const json::exception& e) {
-    return Error{Code::kCorrupt, text("an inventory that is none of ours: ", e.what())};
+    return Error{Code::kCorrupt, text("cannot parse the snapshot inventory of a node: ", e.what())};
   }
   return inventory;
 }
@@ -153,7 +154,7 @@ Result<Snapshot> parse_snapshot(const std::string& contents) {
         snapshot.homes.back().push_back({h.at(0), h.at(1), h.at(2), h.at(3)});
     }
   } catch (const json::exception& e) {
-    return Error{Code::kCorrupt, text("a snapshot that is none of ours: ", e.what())};
+    return Error{Code::kCorrupt, text("cannot parse the description of a snapshot: ", e.what())};
   }
   return snapshot;
 }
@@ -230,7 +231,7 @@ Result<std::vector<PartRead>> plan_reads(const Manifest& whole,
     }
     if (found != target.length)
       return Error{Code::kConfig,
-                   text("the snapshot is of another model: it has no ", target.dataset_path(),
+                   text("the snapshot belongs to another model: it has no ", target.dataset_path(),
                         " of ", shape_text(target.global_shape))};
   }
   return reads;

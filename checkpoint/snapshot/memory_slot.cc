@@ -158,10 +158,11 @@ Result<SlotHeader> read_slot(FileSystem& file_system, const std::filesystem::pat
   Prefix prefix{};
   LOCKSTEP_RETURN_IF_ERROR(file->read_at(std::as_writable_bytes(std::span(&prefix, 1)), 0));
   if (prefix.complete == 0)
-    return Error{Code::kAborted, text(path.string(), ": no complete snapshot is in it")};
-  if (std::memcmp(prefix.magic, kMagic, sizeof kMagic) != 0) return damaged("not a memory slot");
+    return Error{Code::kAborted, text(path.string(), ": it holds no complete snapshot")};
+  if (std::memcmp(prefix.magic, kMagic, sizeof kMagic) != 0)
+    return damaged("it is not a snapshot memory slot");
   if (prefix.run_id != run_id)
-    return Error{Code::kNotFound, text(path.string(), ": of another run")};
+    return Error{Code::kNotFound, text(path.string(), ": it belongs to another run")};
   const bool sane = prefix.header_bytes > 0 && prefix.header_bytes < kMaxHeaderBytes &&
                     prefix.data_offset >= kSlotPrefixBytes + prefix.header_bytes &&
                     prefix.data_offset <= size_bytes;

@@ -113,7 +113,7 @@ void MemoryTier::begin(int64_t step, int64_t keep_step, int64_t committed_step,
                  " and ", begun_steps_[1]);
   begun_steps_[slot] = step;
   const std::lock_guard lock(mutex_);
-  LOCKSTEP_CHECK(!busy_, "a snapshot of step ", step, " begins over another one");
+  LOCKSTEP_CHECK(!busy_, "a snapshot of step ", step, " begins while another one is being taken");
   reading_ = copy == nullptr;
   job_ = Job{slot, options_.tag, std::move(copy)};
   job_->tag.step = step;
@@ -153,7 +153,7 @@ void MemoryTier::remove() {
   drain();
   for (const auto& path : paths_)
     if (auto removed = file_system_.remove(path); !removed.ok())
-      log_warning("memory is not given back: ", removed.error().message);
+      log_warning("cannot free snapshot memory: ", removed.error().message);
   // The last rank of the host finds them empty.
   if (file_system_.remove(generation_folder()).ok()) (void)file_system_.remove(options_.folder);
 }
@@ -164,7 +164,8 @@ std::string MemoryTier::take_memory() {
     for (SlotFile& slot : *pair)
       if (const auto taken = slot.take_memory(); !taken.ok()) {
         const double gib = static_cast<double>(slot.size_bytes()) / (1 << 30);
-        return text("memory for two snapshots of ", fixed(gib, 2), " GiB: ", taken.error().message);
+        return text("cannot get memory for two snapshots of ", fixed(gib, 2),
+                    " GiB: ", taken.error().message);
       }
   return "";
 }

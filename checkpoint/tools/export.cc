@@ -16,7 +16,7 @@ Result<void> refuse_to_overwrite(FileSystem& file_system, const Path& folder) {
     if (name.ends_with(kSafetensorsSuffix) || name == kSafetensorsIndexFile ||
         name == kManifestName)
       return Error{Code::kConfig,
-                   text((folder / name).string(), " is there already; give another folder")};
+                   text((folder / name).string(), " exists already; give another folder")};
   return {};
 }
 

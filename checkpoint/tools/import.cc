@@ -23,7 +23,7 @@ Result<WeightMap> read_weight_map(FileSystem& file_system, const Path& path) {
     for (const auto& [tensor, file] : map)
       if (file != Path(file).filename().string())
         return Error{Code::kCorrupt, text(path.string(), ": tensor ", tensor, " is in \"", file,
-                                          "\", which is not a file beside it")};
+                                          "\", which is not a plain file name in the same folder")};
     return map;
   } catch (const nlohmann::json::exception& e) {
     return Error{Code::kCorrupt, text(path.string(), ": ", e.what())};
@@ -93,8 +93,8 @@ class Import {
       ManifestTensor& out = by_name[tensor.name];
       if (!out.fingerprint.empty() && out.global_shape != tensor.shape)
         return Error{Code::kCorrupt,
-                     text(key, ": shape ", shape_text(tensor.shape), ", another kind of it has ",
-                          shape_text(out.global_shape))};
+                     text(key, " has shape ", shape_text(tensor.shape),
+                          ", but another kind of this tensor has ", shape_text(out.global_shape))};
       out.name = tensor.name;
       out.global_shape = tensor.shape;
       out.fingerprint[kind_name(tensor.kind)] = "";
@@ -128,22 +128,23 @@ class Import {
     LOCKSTEP_TRY(auto file, file_system_.open(path));
     LOCKSTEP_TRY(const auto header, read_safetensors_header(*file, path.string()));
     if (header.entries.empty())
-      return Error{Code::kCorrupt, text(path.string(), ": it holds no tensor")};
+      return Error{Code::kCorrupt, text(path.string(), ": it holds no tensors")};
     for (const SafetensorsEntry& each : header.entries) {
       ImportTensor tensor = named(each);
       tensor.file = files_.size();
       const std::string key = text(kind_name(tensor.kind), "/", tensor.name);
       const auto dtype = dtype_from_name(each.dtype);
       if (!dtype)
-        return Error{Code::kConfig, text(path.string(), ": tensor ", each.name, ": dtype ",
-                                         each.dtype, "; F32, BF16 and F16 are read")};
+        return Error{Code::kConfig,
+                     text(path.string(), ": tensor ", each.name, " has the unsupported dtype ",
+                          each.dtype, "; use F32, BF16 or F16")};
       tensor.dtype = *dtype;
       if (tensor.name.empty() || each.begin == each.end)
         return Error{Code::kCorrupt, text(path.string(), ": tensor \"", each.name,
-                                          "\" has no name, or no elements")};
+                                          "\" has no name or no elements")};
       if (!tensors_.try_emplace(key, std::move(tensor)).second)
         return Error{Code::kCorrupt, text(path.string(), ": tensor ", each.name,
-                                          " is there twice, in this file or another")};
+                                          " appears twice, in this file or in another")};
       file_of_[each.name] = path.filename().string();
     }
     files_.push_back(std::move(file));
@@ -155,13 +156,13 @@ class Import {
       const auto at = file_of_.find(tensor);
       if (at == file_of_.end() || at->second != file)
         return Error{Code::kCorrupt,
-                     text(path.string(), ": tensor ", tensor, " should be in ", file, ", it is in ",
-                          at == file_of_.end() ? "no file" : at->second)};
+                     text(path.string(), ": tensor ", tensor, " should be in ", file,
+                          ", but it is in ", at == file_of_.end() ? "no file" : at->second)};
     }
     for (const auto& [tensor, file] : file_of_)
       if (!weight_map.contains(tensor))
         return Error{Code::kCorrupt,
-                     text(path.string(), ": does not name tensor ", tensor, " of ", file)};
+                     text(path.string(), " does not name tensor ", tensor, " of ", file)};
     return {};
   }
 

@@ -47,8 +47,8 @@ void verify_index(FileSystem& file_system, const std::filesystem::path& director
     problems.push_back({kIndexName, contents.error().message});
   else if (hex64(xxh3_64(contents.value())) != manifest.index_xxh3)
     problems.push_back({kIndexName, text((directory / kIndexName).string(),
-                                         ": differs from what was written; the rank files, which "
-                                         "loads read, are looked at apart")});
+                                         " differs from what was written. A load does not read it; "
+                                         "the rank files are checked separately")});
 }
 
 // What the files of a manifest hold, and what is wrong with them.

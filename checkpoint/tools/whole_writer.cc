@@ -25,7 +25,7 @@ Result<void> refuse_second_attempt(FileSystem& file_system, const WholeCheckpoin
   for (const std::string& name : names) {
     const auto attempt = parse_attempt(name);
     if (!attempt || attempt->step != whole.attempt.step) continue;
-    return Error{Code::kConfig, text((whole.folder / name).string(), " is there already, of step ",
+    return Error{Code::kConfig, text((whole.folder / name).string(), " exists already, with step ",
                                      attempt->step, "; give another folder")};
   }
   return {};
@@ -139,8 +139,7 @@ class WholeWriter {
         const std::string key = kind + "/" + tensor.name;
         const std::string found = hex64(sums_.at(key));
         if (!expected.empty() && expected != found)
-          return Error{Code::kCorrupt,
-                       text(key, ": fingerprint ", found, ", it must be ", expected)};
+          return Error{Code::kCorrupt, text(key, ": fingerprint ", found, ", expected ", expected)};
         expected = found;
       }
     return {};
@@ -196,14 +195,17 @@ Result<std::filesystem::path> write_whole(FileSystem& file_system, const WholeCh
   const auto written = writer.write();
   if (!written.ok()) {
     const auto removed = remove_checkpoint(file_system, writer.directory());
-    if (!removed.ok()) log_warning("the rest of a failed write stays: ", removed.error().message);
+    if (!removed.ok())
+      log_warning("cannot remove the partial checkpoint of a failed write: ",
+                  removed.error().message);
     return written.error();
   }
   const std::string name = attempt_name(whole.attempt);
-  warn_unless(publish_file(file_system, whole.folder / kLatestName, name + "\n"), "LATEST is not");
+  warn_unless(publish_file(file_system, whole.folder / kLatestName, name + "\n"),
+              "LATEST was not written");
   if (!written.value().index_xxh3.empty())
     warn_unless(write_index(file_system, writer.directory(), written.value()),
-                "it has no index.h5");
+                "its index.h5 was not written");
   return writer.directory();
 }
 

@@ -16,9 +16,9 @@ constexpr const char* kCheckpointExamples = R"(Examples:
   lockstep checkpoint reshard results/training/demo resharded/ --world-size 8
   lockstep checkpoint prune results/training/demo --keep-latest 2 --keep-every 1000 --dry-run
 
-DIR is a checkpoint, a folder of checkpoints, or a run folder that has one; of several the newest
-is meant. All work on a checkpoint of any size in a few hundred MB of memory, take --json, and
-exit with 64 when what they were given is wrong. Any HDF5 program reads index.h5 in a checkpoint
+DIR is a checkpoint, a folder of checkpoints, or a run folder. A folder stands for its newest
+checkpoint. Each command needs a few hundred MB of memory for a checkpoint of any size, takes
+--json, and exits with 64 when its input is wrong. Any HDF5 program reads index.h5 in a checkpoint
 (h5py needs hdf5plugin): h5py.File("index.h5")["param/NAME"][:])";
 
 }  // namespace

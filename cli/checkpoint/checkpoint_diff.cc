@@ -130,11 +130,11 @@ int diff(const DiffOptions& options) {
 }  // namespace
 
 void add_diff_tool(CLI::App& app, CheckpointTools& tools) {
-  CLI::App* const command =
-      add_tool(app, "diff", "What two checkpoints do not have in common", kDiffExamples);
+  CLI::App* const command = add_tool(app, "diff", "Show how two checkpoints differ", kDiffExamples);
   auto options = std::make_shared<DiffOptions>();
   command->add_option("A", options->a, "Checkpoint, checkpoint folder or run folder")->required();
-  command->add_option("B", options->b, "The other one")->required();
+  command->add_option("B", options->b, "Second checkpoint; a diff needs two checkpoints")
+      ->required();
   command->add_flag("--json", options->json, "Machine-readable output");
   add_threads_option(command, options->threads);
   tools.push_back({command, [options] { return diff(*options); }});

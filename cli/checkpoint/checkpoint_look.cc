@@ -28,7 +28,7 @@ constexpr const char* kListExamples = R"(Examples:
   lockstep checkpoint list results/training/demo
   lockstep checkpoint list results/training/demo --json | jq '.[0].directory'
 
-Newest first. Exit status 1 when none of them can be used.)";
+The newest comes first. Exit status 1: none of them can be used.)";
 constexpr const char* kInspectExamples = R"(Examples:
   lockstep checkpoint inspect results/training/demo            # the newest one
   lockstep checkpoint inspect results/training/demo/checkpoints/step_00000100.g1-7f2a91
@@ -37,8 +37,8 @@ constexpr const char* kVerifyExamples = R"(Examples:
   lockstep checkpoint verify results/training/demo             # the newest one
   lockstep checkpoint verify results/training/demo --threads 4 --json
 
-Of several the newest with a manifest is read, also when it is damaged and a resume would pass it
-over. Exit status 1 when something is damaged; each damaged place is named.)";
+Of a folder, the newest checkpoint with a manifest is read, even if it is damaged and a resume would
+skip it. Exit status 1: something is damaged; each damaged place is printed.)";
 
 struct LookOptions {
   std::string directory;
@@ -69,7 +69,7 @@ int list(const LookOptions& options) {
     std::cout << std::setw(10) << e.step << "  " << std::setw(11)
               << (e.committed ? bytes_text(static_cast<uint64_t>(e.size_bytes)) : "-") << "  "
               << e.directory.filename().string() << (e.committed ? "" : "  NOT USABLE: ")
-              << e.problem << (e.suspect ? "  SUSPECT: an audit says so" : "")
+              << e.problem << (e.suspect ? "  SUSPECT: an audit found wrong bits" : "")
               << (e.validation_loss ? text("  validation loss ", fixed(*e.validation_loss, 5)) : "")
               << (&e == best ? ", the lowest" : "") << "\n";
   }
@@ -205,10 +205,8 @@ std::shared_ptr<LookOptions> add_options(CLI::App* command) {
 }  // namespace
 
 void add_look_tools(CLI::App& app, CheckpointTools& tools) {
-  CLI::App* command = add_tool(app, "list",
-                               "Checkpoints of a folder, newest first, and what is "
-                               "wrong with them",
-                               kListExamples);
+  CLI::App* command = add_tool(
+      app, "list", "Checkpoints of a folder, newest first, with the faults of each", kListExamples);
   auto options = add_options(command);
   tools.push_back({command, [options] { return list(*options); }});
   command = add_tool(app, "inspect", "Step, sizes, tensors, fingerprints, trainer state",

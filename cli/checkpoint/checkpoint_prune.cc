@@ -28,8 +28,8 @@ constexpr const char* kPruneExamples = R"(Examples:
 
 Keeps the K checkpoints committed last, with --keep-every those whose step is a multiple of N, and
 with --keep-best the one with the lowest validation loss.
-A directory without a manifest may be a save that is still being written: it stays, unless --orphans
-says that no run is alive in this folder. Where one is seen to be alive, --orphans is refused.)";
+A directory without a manifest may be a save that is still being written, so it is kept unless
+--orphans is given. --orphans is refused while a run is alive in this folder.)";
 
 struct PruneOptions {
   std::string folder;
@@ -81,10 +81,9 @@ Result<void> check_no_run(FileSystem& file_system, const Path& run) {
                                  launcher::control::Wire::kBeatMs * launcher::control::kMs)
           .ok())
     return {};
-  return Error{Code::kConfig,
-               text("a run is alive in ", run.string(),
-                    ", and what is not finished may be what it saves now: stop it first, or prune "
-                    "without --orphans")};
+  return Error{Code::kConfig, text("a run is active in ", run.string(),
+                                   ", and an unfinished save may be the one it is writing; stop "
+                                   "the run first, or prune without --orphans")};
 }
 
 int prune(const PruneOptions& options) {
@@ -133,9 +132,9 @@ void add_prune_tool(CLI::App& app, CheckpointTools& tools) {
       ->capture_default_str();
   command->add_flag("--keep-best", options->keep_best,
                     "Keep the one with the lowest validation loss");
-  command->add_flag("--dry-run", options->dry_run, "Only say what would be removed");
+  command->add_flag("--dry-run", options->dry_run, "Only print what would be removed");
   command->add_flag("--orphans", options->orphans,
-                    "Also remove unfinished saves; no run may be alive in the folder");
+                    "Also remove unfinished saves; no run may be active in the folder");
   command->add_flag("--json", options->json, "Machine-readable output");
   tools.push_back({command, [options] { return prune(*options); }});
 }

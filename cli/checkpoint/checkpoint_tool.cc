@@ -17,7 +17,7 @@ CLI::App* add_tool(CLI::App& app, const char* name, const char* what, const char
 
 CLI::Option* add_threads_option(CLI::App* command, int& threads) {
   threads = checkpoint::reader_threads();
-  return command->add_option("--threads", threads, "Reading and compressing threads")
+  return command->add_option("--threads", threads, "Threads that read and compress")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
 }

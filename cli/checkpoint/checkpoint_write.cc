@@ -22,9 +22,9 @@ constexpr const char* kReshardExamples = R"(Examples:
   lockstep checkpoint reshard results/training/demo resharded/ --world-size 8
   lockstep checkpoint reshard results/training/demo one_file/ --world-size 1 --codec gzip
 
-Writes the same step and state into DST (a new folder, or one of checkpoints) as N ranks would
-have. Not needed for training: a checkpoint loads at any world size. DST must have no checkpoint of
-that step, and no run may be training in it.)";
+Writes the same step and state into DST (a new folder, or one of checkpoints) as N ranks would have.
+Training does not need it: a checkpoint loads at any world size. DST must have no checkpoint of that
+step, and no run may be training in it.)";
 constexpr const char* kExportExamples = R"(Examples:
   lockstep checkpoint export results/training/demo weights/
   lockstep checkpoint export results/training/demo weights/ --dtype bf16 --max-shard-size 2GB
@@ -120,8 +120,9 @@ int export_tensors(const WriteOptions& options) {
   o.threads = options.threads;
   const auto most = bytes_of_words(options.max_shard_size);
   if (!most)
-    return fail_tool("export", {Code::kConfig, text("--max-shard-size ", options.max_shard_size,
-                                                    ": give a size such as 5GB or 512MiB")});
+    return fail_tool("export",
+                     {Code::kConfig, text("--max-shard-size ", options.max_shard_size,
+                                          " is not a size; use for example 5GB or 512MiB")});
   o.max_shard_bytes = *most;
   if (options.kind == "all")
     o.kinds = {std::begin(checkpoint::kAllKinds), std::end(checkpoint::kAllKinds)};
@@ -182,7 +183,7 @@ const auto kWorldSizes = CLI::Range(int64_t{1}, checkpoint::kMaxWrittenRanks);
 
 void add_export(CLI::App& app, CheckpointTools& tools) {
   CLI::App* const command =
-      add_tool(app, "export", "Tensors as safetensors files", kExportExamples);
+      add_tool(app, "export", "Write tensors as safetensors files", kExportExamples);
   const auto options = add_options(command, kSourceHelp);
   command->add_option("OUT", options->destination, "Folder for the files")->required();
   command->add_option("--format", options->format, "safetensors")
@@ -194,7 +195,9 @@ void add_export(CLI::App& app, CheckpointTools& tools) {
   command->add_option("--kind", options->kind, "param, adam_m, adam_v, momentum or all")
       ->check(CLI::IsMember({"param", "adam_m", "adam_v", "momentum", "all"}))
       ->capture_default_str();
-  command->add_option("--max-shard-size", options->max_shard_size, "Of one file: 5GB, 512MiB")
+  command
+      ->add_option("--max-shard-size", options->max_shard_size,
+                   "Largest size of one file, for example 5GB or 512MiB")
       ->capture_default_str();
   add_threads_option(command, options->threads);
   tools.push_back({command, [options] { return export_tensors(*options); }});
@@ -204,7 +207,7 @@ void add_export(CLI::App& app, CheckpointTools& tools) {
 
 void add_write_tools(CLI::App& app, CheckpointTools& tools) {
   CLI::App* command = add_tool(
-      app, "reshard", "The same state, written for another number of ranks", kReshardExamples);
+      app, "reshard", "Write the same state as another number of ranks would", kReshardExamples);
   auto options = add_options(command, kSourceHelp);
   command->add_option("--world-size", options->world_size, "Ranks to write for")
       ->required()
@@ -214,7 +217,7 @@ void add_write_tools(CLI::App& app, CheckpointTools& tools) {
 
   add_export(app, tools);
 
-  command = add_tool(app, "import", "safetensors files to a checkpoint", kImportExamples);
+  command = add_tool(app, "import", "Make a checkpoint of safetensors files", kImportExamples);
   options = add_options(command, ".safetensors file, or a folder of them");
   options->codec = "zstd";
   command->add_option("--world-size", options->world_size, "Ranks to write for")
@@ -222,7 +225,7 @@ void add_write_tools(CLI::App& app, CheckpointTools& tools) {
       ->capture_default_str();
   command
       ->add_option("--with-optimizer", options->with_optimizer,
-                   "none, or zeros: Adam's state of zeros")
+                   "none, or zeros: add an Adam state of zeros")
       ->check(CLI::IsMember({"none", "zeros"}))
       ->capture_default_str();
   add_writing_options(command, *options, "Folder for the new checkpoint");

@@ -188,7 +188,8 @@ std::string other_identity(const RunLog& reference, const RunLog& run) {
   const auto differing = identity_difference(reference.identity, run.identity);
   std::string out;
   for (size_t i = 0; i < std::min(kShown, differing.size()); ++i)
-    out += text(i == 0 ? "  the runs were not to compute the same: " : "; ", differing[i]);
+    out +=
+        text(i == 0 ? "  the runs differ in keys that may change the loss: " : "; ", differing[i]);
   if (differing.size() > kShown) out += text("; and ", differing.size() - kShown, " more");
   return out.empty() ? out : out + "\n";
 }
@@ -220,7 +221,7 @@ std::string mismatches_text(const RunLog& log) {
   std::string out;
   for (size_t i = 0; i < std::min(log.mismatches.size(), kShown); ++i) {
     const RedoneMismatch& each = log.mismatches[i];
-    out += text("WARNING: ", log.name, ": step ", each.step, " was redone with another ",
+    out += text("WARNING: ", log.name, ": step ", each.step, " was redone with a different ",
                 each.quantity, ": ", hex_float(each.first), " before, ", hex_float(each.redone),
                 " after\n");
   }

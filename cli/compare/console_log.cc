@@ -178,8 +178,9 @@ Result<RunLog> parse_console_log(std::string_view contents, const std::string& w
   }
   RunLog log;
   log.format = format->name;
-  log.remarks.push_back("losses have the digits that the log printed");
-  if (!*format->step) log.remarks.push_back("its lines carry no step; they are counted from 1");
+  log.remarks.push_back("its losses have only the digits that the log printed");
+  if (!*format->step)
+    log.remarks.push_back("its lines have no step number, so they are counted from 1");
   for (auto& [step, record] : by_step) log.steps.push_back(record);
   log.tokens_per_s = tokens_per_s.value();
   log.rates_of_a_rank = format->rates_of_a_rank;

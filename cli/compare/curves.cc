@@ -129,7 +129,7 @@ Result<void> check_curves(const std::vector<RunLog>& logs, const CurveOptions& o
   for (const RunLog& log : logs)
     if (options.over_tokens && all_tokens(log) <= 0)
       return Error{Code::kConfig, text("--x tokens: ", log.source.string(),
-                                       " does not say the tokens of its steps")};
+                                       " does not record the tokens of its steps; use --x step")};
   return {};
 }
 

@@ -136,7 +136,8 @@ Result<void> each_line(std::string_view contents, const std::string& where, RunL
     const json object = parse_json(lines[i], /*allow_exceptions=*/false);
     if (object.is_discarded()) {
       if (i + 1 < lines.size()) return bad(where, i + 1, "not JSON");
-      log.remarks.push_back(text(where, ":", i + 1, ": the last line is cut off; left out"));
+      log.remarks.push_back(
+          text(where, ":", i + 1, ": the last line is truncated and was skipped"));
       continue;
     }
     if (Result<void> taken = take_line(object); !taken.ok()) {

@@ -24,13 +24,13 @@ constexpr int kExitBad = 1;
 constexpr const char* kDoctorAbout =
     R"(Checks this node before a job: GPUs, matrix products, memory, the disk where checkpoints will
 lie, room for them, limits, the address that other nodes will use, versions. One verdict a line: ok,
-warn or bad, and what to do. With CONFIG and its keys, also what that run will need of the node.
-Writes 256 MiB into the checkpoint folder's file system, in a file that is gone when the command
-ends, however it ends.
+warn or bad, and what to do. With CONFIG and its keys it also checks what that run needs of the
+node. It writes 256 MiB into the file system of the checkpoint folder, in a file that is removed
+when the command ends.
 
-Under srun, one task a node, the nodes meet in the run's folder, and node 0 shows all of them: who
-did not come, clocks that differ, other libraries or devices, nodes that are slower than the rest,
-and which node reaches which, how fast: meanwhile each listens at one port.
+Under srun with one task a node, the nodes meet in the run's folder, and node 0 prints the result of
+all: missing nodes, clocks, libraries or devices that differ, slow nodes, and the speed between each
+pair of nodes. Each node listens at one port meanwhile.
 
 Exit status: 0; 1 when something is bad; 64 for a wrong config.
 

@@ -239,7 +239,7 @@ Result<void> attend_meeting(FileSystem& file_system, Clock& clock, const Meeting
   });
   if (!over)
     return Error{Code::kTimeout,
-                 text("node 0 was not met in ", options.folder.string(), " within ",
+                 text("node 0 did not appear in ", options.folder.string(), " within ",
                       fixed(limit_s, 0), " s: is this folder shared by all nodes?")};
   return {};
 }

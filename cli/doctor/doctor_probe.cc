@@ -256,7 +256,7 @@ Result<ComputeFacts> parse_worker_probe(std::string_view words) {
     facts.fp32_tflops = json.at("fp32_tflops").get<double>();
     facts.bf16_tflops = json.at("bf16_tflops").get<double>();
   } catch (const nlohmann::json::exception& e) {
-    return Error{Code::kCorrupt, text("what lockstep-worker says cannot be read: ", e.what())};
+    return Error{Code::kCorrupt, text("cannot parse the output of lockstep-worker: ", e.what())};
   }
   return facts;
 }

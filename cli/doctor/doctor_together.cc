@@ -29,12 +29,13 @@ Verdict judge_presence(const std::vector<MetNode>& met, int64_t nodes) {
   const std::string found =
       text(met.size(), " of ", counted(nodes, "node"), " came to the shared folder");
   if (!missing.empty())
-    return {Level::kBad, kWhat, text(found, "; not task ", missing),
-            "is the run's folder the same on all nodes? Look at those tasks' output"};
+    return {Level::kBad, kWhat, text(found, "; missing: task ", missing),
+            "check that all nodes see the same run folder, and look at the output of those tasks"};
   for (const auto& [host, count] : hosts)
     if (count > 1)
       return {Level::kWarn, kWhat, text(found, "; ", count, " of them are ", host),
-              "one task a node (srun --ntasks-per-node=1): they disturbed each other's figures"};
+              "start one task a node (srun --ntasks-per-node=1); these tasks disturbed each "
+              "other's measurements"};
   return {Level::kOk, kWhat, found, ""};
 }
 
@@ -51,11 +52,11 @@ Verdict judge_skew(const std::vector<MetNode>& met) {
     largest = apart;
     where = node.facts.node;
   }
-  const std::string found = text("apart by ", fixed(largest, 3),
-                                 " s at least, seen with an error of ", fixed(vaguest, 3), " s");
+  const std::string found = text("clocks differ by at least ", fixed(largest, 3),
+                                 " s, measured with an error of ", fixed(vaguest, 3), " s");
   if (largest > kSkew_s)
     return {Level::kWarn, kWhat, text(found, " (", where, ")"),
-            "logs and events will not fit together: let chrony or ntpd set the clocks"};
+            "times in logs and events will not match; let chrony or ntpd set the clocks"};
   if (vaguest > kVagueSkew_s)
     return {Level::kWarn, kWhat, found, "the shared folder is slow to show new files"};
   return {Level::kOk, kWhat, found, ""};
@@ -101,10 +102,11 @@ std::vector<Verdict> judge_speeds(const std::vector<MetNode>& met) {
     const Level level = share < kVerySlowShare ? Level::kBad
                         : share < kSlowShare   ? Level::kWarn
                                                : Level::kOk;
-    verdicts.push_back({level, kind, found,
-                        level == Level::kOk ? ""
-                                            : "all ranks wait for it: exclude that node, or "
-                                              "see what else runs there"});
+    verdicts.push_back(
+        {level, kind, found,
+         level == Level::kOk
+             ? ""
+             : "all ranks wait for this node; exclude it, or stop what else runs there"});
   }
   return verdicts;
 }
@@ -126,7 +128,7 @@ Verdict judge_addresses(const std::vector<MetNode>& met) {
   if (!loopback.empty() && hosts.size() > 1)
     return {Level::kBad, kWhat, text(found, "; ", loopback, " chose its loopback"), kAdvice};
   if (interfaces.size() > 1)
-    return {Level::kWarn, kWhat, text(found, ", not the same on all nodes"), kAdvice};
+    return {Level::kWarn, kWhat, text(found, ", which is not the same on all nodes"), kAdvice};
   return {Level::kOk, kWhat, found, ""};
 }
 
@@ -147,7 +149,7 @@ std::vector<Way> all_ways(const std::vector<MetNode>& met) {
 // Each way on its own: one that is shut or slow holds up every collective.
 Verdict judge_pairs(const std::vector<MetNode>& met) {
   constexpr const char* kWhat = "pairs";
-  constexpr const char* kAdvice = "look at the firewall, the cables and --local-addr";
+  constexpr const char* kAdvice = "check the firewall, the cables and --local-addr";
   std::vector<Way> ways = all_ways(met);
   const size_t wanted = met.size() * (met.size() - 1);
   std::string shut;
@@ -158,7 +160,7 @@ Verdict judge_pairs(const std::vector<MetNode>& met) {
   std::string found = text(ways.size() - shut_count, " of ",
                            counted(static_cast<int64_t>(wanted), "way"), " between nodes measured");
   if (shut_count > 0)
-    return {Level::kBad, kWhat, text(found, "; ", shut_count, " shut", shut), kAdvice};
+    return {Level::kBad, kWhat, text(found, "; ", shut_count, " failed", shut), kAdvice};
   if (ways.empty()) return {Level::kWarn, kWhat, found, "see the line `network` of the nodes"};
   const auto later = std::max_element(ways.begin(), ways.end(), [](const Way& a, const Way& b) {
     return a.facts.round_trip_s < b.facts.round_trip_s;

@@ -33,10 +33,9 @@ Verdict judge_cpus(const DeviceFacts& d) {
   const std::string found = text(d.cpus, " of the node's ", counted(d.cpus_of_node, "CPU"), ", on ",
                                  counted(d.cores, "core"));
   if (d.cores == 1 && d.cpus < d.cpus_of_node)
-    return warn(
-        kWhat, found + ": all workers here would share it",
-        "Slurm: --cpus-per-task N, of sbatch and of srun, or srun --cpu-bind=none; else see "
-        "taskset and the container's CPUs");
+    return warn(kWhat, found + ", which all workers of this node would share",
+                "under Slurm, give --cpus-per-task N to sbatch and to srun, or --cpu-bind=none to "
+                "srun; otherwise check taskset and the CPUs of the container");
   return ok(kWhat, found);
 }
 
@@ -45,9 +44,9 @@ std::optional<Verdict> judge_build(const DeviceFacts& d, const ComputeFacts& c, 
                                    const std::string& found) {
   constexpr const char* kWhat = "devices";
   if (c.error.empty() && !c.cuda_build)
-    return warn(kWhat, found + "; this build computes on the CPU",
-                "take a torch with CUDA and a worker for it (docs/INSTALL.md), or build one "
-                "(docs/CUDA.md)");
+    return warn(
+        kWhat, found + "; this build computes on the CPU",
+        "install a torch with CUDA and its worker (docs/INSTALL.md), or build one (docs/CUDA.md)");
   if (c.cuda_devices >= gpus) return std::nullopt;
   const std::string driver = d.gpus.empty() ? "" : d.gpus.front().driver;
   const int64_t major = parse_number(driver.substr(0, driver.find('.'))).value_or(kOldestDriver);
@@ -58,7 +57,7 @@ std::optional<Verdict> judge_build(const DeviceFacts& d, const ComputeFacts& c, 
                 text("CUDA 13 needs driver ", kOldestDriver, " or newer, or NVIDIA's cuda-compat"));
   if (c.error.empty())
     return warn(kWhat, text(found, "; LibTorch sees ", c.cuda_devices),
-                "look at CUDA_VISIBLE_DEVICES and at the driver's version");
+                "check CUDA_VISIBLE_DEVICES and the version of the driver");
   return std::nullopt;
 }
 
@@ -74,21 +73,21 @@ Verdict judge_devices(const DeviceFacts& d, const ComputeFacts& c, const NodeNee
   }
   if (!d.nvidia_smi_error.empty())
     return bad(kWhat, text(counted(d.gpus_of_kernel, "GPU"), " in /proc; ", d.nvidia_smi_error),
-               "the driver does not answer: take this node out and have it reset");
+               "the driver does not answer; drain this node and reset it");
   const auto count = static_cast<int64_t>(d.gpus.size());
   if (count < d.gpus_of_kernel)
     return bad(kWhat, text(count, " of ", d.gpus_of_kernel, " GPUs answer"),
-               "a GPU fell off the bus: take this node out and have it reset");
+               "a GPU has fallen off the bus; drain this node and reset it");
   std::string found = text(count, " x ", d.gpus.front().name, ", driver ", d.gpus.front().driver);
   for (const GpuFacts& gpu : d.gpus) {
     if (gpu.ecc_errors > 0)
       return bad(kWhat,
                  text(found, "; a ", gpu.name, " has ",
                       counted(gpu.ecc_errors, "uncorrected memory error")),
-                 "take this node out: its numbers cannot be trusted");
+                 "drain this node; its results cannot be trusted");
     if (gpu.name != d.gpus.front().name)
       return warn(kWhat, text(found, "; another is a ", gpu.name),
-                  "ranks wait for the slowest, and another model may give other bits");
+                  "ranks wait for the slowest GPU, and another model may compute other bits");
     if (needs.device_bytes > 0 && gpu.memory_bytes >= 0 && gpu.memory_bytes < needs.device_bytes)
       return bad(kWhat,
                  text(found, "; a rank's tensors take ", size_text(needs.device_bytes),
@@ -104,7 +103,7 @@ Verdict judge_devices(const DeviceFacts& d, const ComputeFacts& c, const NodeNee
 
 Verdict judge_compute(const ComputeFacts& c) {
   constexpr const char* kWhat = "gemm";
-  if (!c.error.empty()) return bad(kWhat, c.error, "without lockstep-worker nothing trains");
+  if (!c.error.empty()) return bad(kWhat, c.error, "training needs a lockstep-worker that starts");
   return ok(kWhat, text(fixed(c.fp32_tflops, 3), " TFLOP/s in fp32, ", fixed(c.bf16_tflops, 3),
                         " in bf16, ", c.device,
                         c.cuda_devices > 0 ? "" : text(", ", counted(c.threads, "thread"))));
@@ -118,11 +117,11 @@ Verdict judge_memory(const MemoryFacts& m, const NodeNeeds& needs) {
   const std::string need = text(found, "; ", counted(needs.ranks, "rank"),
                                 needs.ranks == 1 ? " takes " : " take ", size_text(needed));
   if (needed > m.available_bytes && m.available_bytes >= 0)
-    return bad(kWhat, need, "fewer ranks a node, or more nodes; see `lockstep plan CONFIG`");
+    return bad(kWhat, need, "use fewer ranks a node, or more nodes; see `lockstep plan CONFIG`");
   if (needed > kTightShare * static_cast<double>(m.available_bytes) && m.available_bytes >= 0)
     return warn(kWhat, need, "little is left for the page cache and the libraries");
   if (m.copy_bytes_per_s >= 0 && m.copy_bytes_per_s < kSlowMemory)
-    return warn(kWhat, found, "slow: does something else run on this node?");
+    return warn(kWhat, found, "memory is slow; check what else runs on this node");
   return ok(kWhat, needed > 0 ? need : found);
 }
 
@@ -132,13 +131,14 @@ Verdict judge_shared_memory(const NodeFacts& f, const NodeNeeds& needs) {
   if (needs.snapshot_bytes > 0 && m.snapshot_free_bytes < needs.snapshot_bytes)
     return bad(kWhat,
                text(m.snapshot_folder, " has ", size_text(m.snapshot_free_bytes),
-                    " free, snapshots take ", size_text(needs.snapshot_bytes)),
+                    " free, but snapshots take ", size_text(needs.snapshot_bytes)),
                "make it larger (containers: --shm-size), set checkpoint.memory_folder, or "
                "checkpoint.memory_interval = 0");
   const std::string found = text(size_text(m.shm_free_bytes), " free in /dev/shm");
   const int64_t nccl = kShmOfNccl * static_cast<int64_t>(f.devices.gpus.size());
   if (m.shm_free_bytes < nccl)
-    return warn(kWhat, found, "NCCL wants about 64 MiB a GPU; containers: --shm-size=1g");
+    return warn(kWhat, found,
+                "NCCL needs about 64 MiB for each GPU; start containers with --shm-size=1g");
   return ok(kWhat, found);
 }
 
@@ -146,7 +146,7 @@ Verdict judge_disk(const DiskFacts& d) {
   constexpr const char* kWhat = "disk";
   if (!d.error.empty())
     return bad(kWhat, d.error,
-               "checkpoints could not be written: choose another checkpoint.folder");
+               "checkpoints cannot be written there; set another checkpoint.folder");
   const std::string found = text(rate_text(d.bytes_per_s()), " in ", d.folder, " (",
                                  size_text(d.written_bytes), ", fsync ", fixed(d.sync_s, 3), " s)");
   if (d.bytes_per_s() < kSlowDisk)
@@ -154,19 +154,19 @@ Verdict judge_disk(const DiskFacts& d) {
                 "saves will take long; raise checkpoint.interval or use a faster "
                 "file system");
   if (d.sync_s > kSlowSync_s)
-    return warn(kWhat, found, "fsync is slow: every save waits for it, training does not");
+    return warn(kWhat, found, "fsync is slow; every save waits for it, but training does not");
   return ok(kWhat, found);
 }
 
 Verdict judge_space(const DiskFacts& d, const NodeNeeds& needs) {
   constexpr const char* kWhat = "space";
-  if (d.free_bytes < 0) return bad(kWhat, text(d.folder, ": nobody says what is free"), "");
+  if (d.free_bytes < 0) return bad(kWhat, text(d.folder, ": cannot tell the free space"), "");
   const std::string found = size_text(d.free_bytes) + " free";
   if (needs.checkpoint_bytes == 0) return ok(kWhat, found);
   const std::string need = text(found, ", checkpoints will take up to ",
                                 size_text(needs.checkpoint_bytes), " (", needs.checkpoint_how, ")");
   constexpr const char* kAdvice =
-      "make room, or lower checkpoint.keep_latest_k, or raise keep_every";
+      "free some space, lower checkpoint.keep_latest_k, or raise checkpoint.keep_every";
   if (d.free_bytes < needs.checkpoint_bytes) return bad(kWhat, need, kAdvice);
   if (kTightShare * static_cast<double>(d.free_bytes) < static_cast<double>(needs.checkpoint_bytes))
     return warn(kWhat, need, kAdvice);
@@ -194,16 +194,16 @@ Verdict judge_limits(const LimitFacts& l) {
 }
 
 Verdict judge_clock(bool synchronized) {
-  if (synchronized) return ok("clock", "kept by the kernel's time service");
-  return warn("clock", "not kept by a time service (as the kernel says)",
-              "logs and events of several nodes will not fit together: start chrony or ntpd");
+  if (synchronized) return ok("clock", "set by a time service");
+  return warn("clock", "the kernel says that no time service sets it",
+              "times in the logs and events of several nodes will not match; start chrony or ntpd");
 }
 
 Verdict judge_network(const NetworkFacts& n) {
   if (!n.error.empty())
     return bad("network", n.error, "name an interface or address of this node with --local-addr");
   return ok("network", text(n.interface.empty() ? "no interface" : n.interface, ", ", n.address,
-                            ": what peers will use"));
+                            ", which peers will use"));
 }
 
 Verdict judge_versions(const NodeFacts& f) {

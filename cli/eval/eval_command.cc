@@ -35,11 +35,11 @@ as one line of JSON: {"loss": …, "perplexity": …, "tokens": …, "parameters
   --data DIR  a folder of token shards
   --tokens F  integers [batches, sequences, T] in an .npy file
 
-Text is cut into pieces of --seq-len tokens, and each token but the first of all is predicted once,
-from those before it in its piece. JSON lines are computed each by itself; their first tokens
-predict and are not predicted, and of prompts and chats only the responses count. Of a folder of
-shards the same holds as in training, in file order. An .npy file's labels are the tokens shifted
-inside T, as transformers' labels=input_ids: "tokens" counts batches * sequences * (T - 1).
+Text is cut into pieces of --seq-len tokens, and each token but the very first is predicted once,
+from the tokens before it in its piece. Each JSON line is evaluated by itself, so its first token is
+not predicted; in prompts and chats only the responses count. A folder of shards is evaluated as in
+training, in file order. The labels of an .npy file are the tokens shifted inside T, as
+transformers' labels=input_ids does: "tokens" counts batches * sequences * (T - 1).
 
 Examples:
   lockstep eval --hf models/Qwen3-0.6B book.txt
@@ -113,7 +113,9 @@ Result<int> evaluate_text(const EvalOptions& o) {
 
 Result<int> evaluate(const EvalOptions& o) {
   if (o.inputs.empty() + o.shards.empty() + o.tokens.empty() != 2)
-    return Error{Code::kConfig, "needs one of INPUT…, --data and --tokens; see --help"};
+    return Error{Code::kConfig,
+                 "lockstep eval needs exactly one of INPUT…, --data and --tokens; see `lockstep "
+                 "eval --help`"};
   if (!o.tokens.empty()) return run_worker(o, {}, {{"tokens", o.tokens}, {"logits", o.logits}});
   if (!o.inputs.empty()) return evaluate_text(o);
   compare_tokenizers(o);
@@ -122,7 +124,9 @@ Result<int> evaluate(const EvalOptions& o) {
 
 void add_options(CLI::App& app, EvalOptions& o) {
   app.add_option("INPUT", o.inputs, "Text or JSON lines: files, and folders of them");
-  app.add_option("--hf", o.folder, "Folder with config.json and *.safetensors")
+  app.add_option("--hf", o.folder,
+                 "Hugging Face folder with config.json and *.safetensors; to evaluate a run, make "
+                 "one with `lockstep export RUN DIR`")
       ->required()
       ->type_name("DIR");
   app.add_option("--model.ignore_fields", o.ignored,
@@ -130,14 +134,14 @@ void add_options(CLI::App& app, EvalOptions& o) {
       ->type_name("A,B");
   add_record_flags(app, o.records);
   app.add_option("--tokenizer", o.tokenizer,
-                 "Of INPUT, where the folder has none: as of `lockstep prepare`");
+                 "Tokenizer of INPUT if the folder has none, as for `lockstep prepare`");
   app.add_option("--data", o.shards, "A folder that `lockstep prepare` made")->type_name("DIR");
   app.add_option("--split", o.split, "With --data: train or val")
       ->check(CLI::IsMember({"train", "val"}))
       ->capture_default_str();
   app.add_option("--seq-len", o.seq_len,
-                 text("Tokens that the model sees at once, of text and shards; without it ",
-                      kSeqLen, ", or as they are packed"))
+                 text("Tokens that the model sees at once in text and shards (default: ", kSeqLen,
+                      ", or the packed length)"))
       ->check(CLI::Range(1, 1 << 22))
       ->type_name("T");
   CLI::Option* const tokens =

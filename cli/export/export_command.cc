@@ -23,15 +23,15 @@ constexpr const char* kExportAbout =
     R"(Writes the weights of a checkpoint as a Hugging Face folder: *.safetensors (in files of at
 most --max-file-gb), config.json, and the tokenizer's files.
 
-config.json comes from --hf, else from the folder that the run was started from
-(model.hf_assets_path); a run that was described by [model] keys gets a config.json made for it. The
-tokenizer is that of --hf, else the one that the run's data were made with: of the model's folder,
-where that is the same, else of the data's, as transformers' AutoTokenizer finds it. Of a run on
-conversations the chat template is the one that they were prepared with, as chat_template.jinja, and
-generation_config.json has the token at which an answer ends.
+config.json comes from --hf, or else from the folder that the run started from
+(model.hf_assets_path). For a run that [model] keys describe, a config.json is made. The tokenizer
+is that of --hf, or else the one that the run's data were prepared with, in a form that
+transformers' AutoTokenizer loads. For a run on conversations, chat_template.jinja holds the chat
+template that they were prepared with, and generation_config.json names the token that ends an
+answer.
 
-A run with lora.rank gives its base model's weights with the adapters added: a folder that needs no
-PEFT. --lora writes the adapters alone, as PEFT has them: adapter_config.json and
+For a run with lora.rank the adapters are added to the weights of the base model, so the folder
+needs no PEFT. --lora writes the adapters alone, as PEFT stores them: adapter_config.json and
 adapter_model.safetensors.
 
 Examples:
@@ -59,8 +59,9 @@ Result<std::filesystem::path> chosen(FileSystem& file_system, const ExportOption
     return best->directory;
   return Error{
       Code::kConfig,
-      text(o.checkpoint, ": --best goes by the validation loss of checkpoints, and none of ",
-           entries.size(), " here has one (validation.freq and checkpoint.keep_best)")};
+      text(o.checkpoint, ": --best needs checkpoints with a validation loss, but none of the ",
+           entries.size(),
+           " checkpoints has one; set validation.freq and checkpoint.keep_best in the run")};
 }
 
 // The model's config: that of --hf, or of the run which the checkpoint lies in.
@@ -75,8 +76,8 @@ Result<Config> config_for(FileSystem& file_system, const ExportOptions& o,
   if (o.assets.empty()) {
     if (!from_run.ok())
       return Error{Code::kConfig,
-                   text(from_run.error().message, "; or give --hf DIR, a folder with the model's ",
-                        "config.json")};
+                   text(from_run.error().message,
+                        "; or give --hf DIR, a folder with the config.json of the model")};
     flags = std::move(from_run).value();
   }
   LOCKSTEP_TRY(ParsedConfig parsed, parse_config("", flags));
@@ -91,7 +92,7 @@ std::string choose_chat_template(FileSystem& file_system, const DataTokenizer& o
   const std::string& name = of_data.chat_template;
   if (name.empty()) return "";
   const auto words = data::ChatTemplate::create(name, *of_data.tokenizer);
-  if (!words.ok()) return "no chat template: " + words.error().message;
+  if (!words.ok()) return "no chat template was written: " + words.error().message;
   job.ends = {words.value().end_of_answer(), of_data.tokenizer->end_of_document()};
   std::string had;
   if (job.carry_tokenizer) {
@@ -109,14 +110,16 @@ std::string choose_chat_template(FileSystem& file_system, const DataTokenizer& o
 std::string choose_tokenizer(const DataTokenizer& of_data, hf::HfExport& job) {
   const bool made_here = of_data.tokenizer != nullptr;
   job.carry_tokenizer = !made_here || of_data.match == TokenizerMatch::kSame;
-  if (job.carry_tokenizer) return job.assets.empty() ? "no tokenizer: the data are not there" : "";
+  if (job.carry_tokenizer)
+    return job.assets.empty() ? "no tokenizer was written: cannot find the data of the run" : "";
   const data::Tokenizer& tokenizer = *of_data.tokenizer;
   const uint32_t end = tokenizer.end_of_document();
   const auto name = tokenizer.decode({&end, 1}, /*show_special=*/true);
   job.tokenizer = hf::for_transformers(of_data.files, name ? name.value() : "");
   const std::string why = of_data.difference.empty() ? "" : "; " + of_data.difference;
-  return job.tokenizer.empty() ? text("no tokenizer: the data are ", tokenizer.name(), "s", why)
-                               : text("the tokenizer is that of the data, ", tokenizer.name(), why);
+  return job.tokenizer.empty()
+             ? text("no tokenizer was written: the data are ", tokenizer.name(), "s", why)
+             : text("the tokenizer is that of the data, ", tokenizer.name(), why);
 }
 
 Result<void> run(const ExportOptions& o) {
@@ -130,9 +133,9 @@ Result<void> run(const ExportOptions& o) {
   job.random_base = config.model.init == InitialWeights::kRandom;
   job.adapters_alone = o.lora;
   if (o.lora && !job.spec.adapted())
-    return Error{Code::kConfig, text(job.checkpoint.string(),
-                                     ": --lora writes adapters, and the "
-                                     "run had none (lora.rank)")};
+    return Error{Code::kConfig,
+                 text(job.checkpoint.string(),
+                      ": --lora writes adapters, but this run trained none (lora.rank is 0)")};
   job.folder = o.folder;
   job.assets = config.model.hf_assets_path;
   job.dtype = *choice_of<FloatType>(o.dtype);  // CLI11 has checked it
@@ -159,11 +162,11 @@ int export_command(int argc, char** argv) {
   CLI::App app{kExportAbout, "lockstep export"};
   app.add_option("CHECKPOINT", o.checkpoint, "Checkpoint, checkpoint folder or run folder")
       ->required();
-  app.add_option("DIR", o.folder, "Folder to make")->required();
+  app.add_option("DIR", o.folder, "Folder to create")->required();
   app.add_option("--hf", o.assets, "Folder with the model's config.json and tokenizer")
       ->type_name("DIR");
-  app.add_flag("--lora", o.lora, "Adapters alone, as PEFT has them");
-  app.add_flag("--best", o.best, "Of several checkpoints that with the lowest validation loss");
+  app.add_flag("--lora", o.lora, "Write the adapters alone, as PEFT stores them");
+  app.add_flag("--best", o.best, "Take the checkpoint with the lowest validation loss");
   app.add_option("--dtype", o.dtype, "float32 | bfloat16")
       ->check(CLI::IsMember({"float32", "bfloat16"}))
       ->capture_default_str();

@@ -29,10 +29,10 @@ constexpr const char* kGenerateAbout =
     R"(Samples text from the newest checkpoint of a run, from a checkpoint, or from a Hugging Face
 folder (config.json, *.safetensors and a tokenizer), as it comes.
 
---chat talks: --prompt is one message of the user, else each line of standard input is one, and all
-that was said before is kept. The words around messages are those that the run's data were made
-with, else the folder's own chat template, where it is known by its text (docs/DATA.md), else
---chat-template's. An answer ends where the model ends it, or after --tokens.
+--chat holds a conversation: --prompt is one message of the user; without it each line of standard
+input is one. Earlier messages are kept. The chat template is the one that the run's data were
+prepared with, or else that of the folder if Lockstep knows it (docs/DATA.md), or else
+--chat-template. An answer ends where the model ends it, or after --tokens.
 
 Examples:
   lockstep generate results/training/demo --prompt 'HAMLET.' --tokens 300
@@ -104,9 +104,9 @@ Result<std::string> go_on(const GenerateOptions& o, const SampledModel& model,
   LOCKSTEP_TRY(const launcher::ProgramOutput output,
                launcher::run_program(worker, arguments, request.dump(), 0, watch));
   if (output.exit_status != 0 && interrupted == 0)
-    return Error{output.exit_status == exit_status(Code::kConfig) ? Code::kConfig : Code::kBug,
-                 text("lockstep-worker ended with status ", output.exit_status,
-                      "; its own words are above")};
+    return Error{
+        output.exit_status == exit_status(Code::kConfig) ? Code::kConfig : Code::kBug,
+        text("lockstep-worker ended with status ", output.exit_status, "; its errors are above")};
   LOCKSTEP_RETURN_IF_ERROR(decoded);
   if (!begun) std::cout << before;
   shown.end();
@@ -129,8 +129,8 @@ Result<void> continue_text(const GenerateOptions& o, const SampledModel& model) 
 Result<data::ChatTemplate> template_for(const GenerateOptions& o, const SampledModel& model) {
   const std::string& name = o.chat_template.empty() ? model.chat_template : o.chat_template;
   if (name.empty())
-    return Error{Code::kConfig, text("--chat wants a chat template, and ", o.path,
-                                     " says none: ", model.no_chat_template)};
+    return Error{Code::kConfig, text("--chat needs a chat template, but ", o.path,
+                                     " has none: ", model.no_chat_template)};
   return data::ChatTemplate::create(name, *model.tokenizer);
 }
 
@@ -185,18 +185,18 @@ int generate_command(int argc, char** argv) {
                  "Hugging Face folder")
       ->required();
   CLI::Option* const prompt =
-      app.add_option("--prompt", o.prompt, "Text to go on from")->type_name("WORDS");
+      app.add_option("--prompt", o.prompt, "Text to continue")->type_name("WORDS");
   CLI::Option* const talk = app.add_flag("--chat", o.chat, "Answer messages of a user");
   app.add_option("--system", o.system, "The chat's system message")
       ->type_name("WORDS")
       ->needs(talk);
   app.add_option("--chat-template", o.chat_template,
-                 "The chat's words around messages: " + data::ChatTemplate::known_names())
+                 "Chat template: " + data::ChatTemplate::known_names())
       ->type_name("NAME")
       ->needs(talk);
   app.add_option("--tokenizer", o.tokenizer,
-                 "Of a Hugging Face folder that has none: as of `lockstep prepare`");
-  app.add_option("--tokens", o.tokens, "How many tokens to draw, at most in an answer")
+                 "Tokenizer of a Hugging Face folder that has none, as for `lockstep prepare`");
+  app.add_option("--tokens", o.tokens, "Tokens to draw; with --chat, at most in an answer")
       ->check(CLI::Range(1, 1000000));
   app.add_option("--temperature", o.temperature, "0: always the likeliest token")
       ->check(CLI::Range(0.0, 100.0));

@@ -31,7 +31,7 @@ Result<int64_t> positions_of(FileSystem& file_system, const fs::path& folder) {
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, folder / "config.json"));
   const auto config = parse_json(contents, /*allow_exceptions=*/false);
   if (!config.is_object())
-    return Error{Code::kConfig, text((folder / "config.json").string(), " is no JSON object")};
+    return Error{Code::kConfig, text((folder / "config.json").string(), " is not a JSON object")};
   for (const char* const name : {"max_position_embeddings", "n_positions"})
     if (config.contains(name) && config[name].is_number_integer())
       return config[name].get<int64_t>();
@@ -47,8 +47,7 @@ Result<SampledModel> of_folder(FileSystem& file_system, const fs::path& folder,
   const std::string name = tokenizer.empty() ? folder.string() : tokenizer;
   auto opened = data::open_tokenizer(file_system, name);
   if (!opened.ok() && tokenizer.empty())
-    return Error{opened.error().code,
-                 text(opened.error().message, "; name another with --tokenizer")};
+    return Error{opened.error().code, text(opened.error().message, "; give one with --tokenizer")};
   if (!opened.ok()) return opened.error();
   model.tokenizer = std::move(opened.value().tokenizer);
   take_template(file_system, folder, model);
@@ -69,7 +68,7 @@ Result<void> take_words_of_run(FileSystem& file_system, const fs::path& run, Sam
       return {};
     }
   model.no_chat_template =
-      text("the data of ", run.string(), " hold no chats; say --chat-template ", "NAME, one of ",
+      text("the data of ", run.string(), " hold no chats; give --chat-template ", "NAME, one of ",
            data::ChatTemplate::known_names());
   return {};
 }
@@ -88,17 +87,18 @@ Result<SampledModel> open_sampled_model(FileSystem& file_system, const std::stri
     if (file_system.exists(run / "config.json")) return of_folder(file_system, run, tokenizer);
     if (file_system.exists(run / "adapter_config.json"))
       return Error{Code::kConfig, text(path,
-                                       " has adapters alone; `lockstep export` without --lora "
-                                       "adds them to their model, in a folder of its own")};
-    return Error{Code::kConfig,
-                 text(path, file_system.exists(run)
-                                ? ": no run's folder (it has no run_args.json), no checkpoint "
-                                  "(no manifest.json) and no Hugging Face folder (no config.json)"
-                                : ": no such folder")};
+                                       " has adapters alone; run `lockstep export` without --lora "
+                                       "to make a folder with the whole model")};
+    return Error{
+        Code::kConfig,
+        text(path, file_system.exists(run)
+                       ? ": this is not a run's folder (no run_args.json), a checkpoint (no "
+                         "manifest.json) or a Hugging Face folder (no config.json)"
+                       : ": no such folder. Lockstep never downloads: give a local folder")};
   }
   if (!tokenizer.empty())
-    return Error{Code::kConfig, text("--tokenizer is for a model's folder; ", path,
-                                     " is a run's, whose data say what made them")};
+    return Error{Code::kConfig, text("--tokenizer is for a Hugging Face folder; ", path,
+                                     " is a run's folder, whose data name their tokenizer")};
   LOCKSTEP_TRY(model.flags, run_flags(file_system, run));
   LOCKSTEP_RETURN_IF_ERROR(take_words_of_run(file_system, run, model));
   return model;

@@ -39,10 +39,10 @@ using launcher::Launcher;
 constexpr const char* kTrainHelp =
     R"(lockstep train CONFIG.toml [--section.key value …] [--dry-run]
 
-Trains on this machine with one CPU process; --nproc-per-node N for more.
-Continues from the newest checkpoint in the run's folder if there is one. Ctrl-C saves and stops;
-a second Ctrl-C, a second later, stops without saving. Nothing is restarted after a failure: that is
-`lockstep launch`.
+Trains on this machine with one CPU process; give --nproc-per-node N for more.
+It continues from the newest checkpoint in the run's folder if there is one. Ctrl-C saves and stops;
+a second Ctrl-C, a second later, stops without saving. It restarts nothing after a failure;
+`lockstep launch` does.
 
   --dry-run    starts nothing: checks the config and the data, and prints the whole config as it
                would be run, with what it would start from, as a TOML file (`launch` has it too)
@@ -61,15 +61,15 @@ constexpr const char* kLaunchHelp =
 
 Trains on this machine like `lockstep train`, and restarts the workers from the newest checkpoint
 when one dies or hangs. The loss curve does not depend on how often that happens, nor on how many
-workers are left. `lockstep status RUN_FOLDER` shows who runs.
+workers are left. `lockstep status RUN_FOLDER` shows the ranks.
 
 With --nnodes, one `lockstep launch` runs on each of several nodes that see the same run folder:
-they find each other, and go on without a node that is lost, whichever it is. All end with the same
-status; under Slurm the one that coordinates at the end acts for the job.
+they find each other, and continue without any node that is lost. All end with the same status;
+under Slurm the one that coordinates at the end acts for the job.
 
   --nproc-per-node N,M,…     workers of the first, second, … generation; the last number repeats
-  --max-restarts N           in a row without a new checkpoint, at most 3 (more count as 3); then
-                             exit
+  --max-restarts N           restarts in a row without a new checkpoint before it gives up; at
+                             most 3 (more count as 3)
   --launcher.on_worker_loss  respawn (default): as many workers as before; shrink: those left
   --requeue auto|never|force under Slurm, when this allocation is lost or its time ends: ask for
                              another where the job was submitted with --requeue; never; always
@@ -77,7 +77,7 @@ status; under Slurm the one that coordinates at the end acts for the job.
   --rdzv-endpoint E          HOST:PORT of the node that coordinates at first, or file:DIR;
                              without it they meet in the run folder
   --rdzv-id ID               tells jobs at one endpoint apart; SLURM_JOB_ID without it
-  --on-node-loss P           shrink (default): a spare takes over, or go on with MIN or more;
+  --on-node-loss P           shrink (default): a spare takes over, or continue with MIN or more;
                              spare: a spare, else end; wait: for as many as before; fail: end
   --spares N                 nodes kept out while there are more than MIN
   --local-addr A             the interface or address to use on this node
@@ -129,7 +129,7 @@ Result<layout::ModelSpec> check_inputs(Config& config) {
   if (config.validation.freq == 0) return spec;
   if (const auto held_out = open("val"); !held_out)
     return held_out.error().in(
-        "held-out samples for validation (validation.freq = 0 does without)");
+        "held-out samples for validation (set validation.freq = 0 to train without)");
   return spec;
 }
 
@@ -157,7 +157,7 @@ int64_t worker_count(const Config& config, const Environment& environment) {
 
 std::string ranks_text(const Config& config, const Environment& environment) {
   if (launcher::detect_launcher(environment) != Launcher::kAlone)
-    return "one of those that srun or torchrun starts";
+    return "one of the ranks that srun or torchrun starts";
   const int64_t workers = worker_count(config, environment);
   return config.launcher.nnodes == "1"
              ? text(workers, " on this machine")
@@ -170,15 +170,15 @@ std::string dry_run_text(Config config, const layout::ModelSpec& spec,
   // A folder's family and sizes in place of the defaults of the keys, which are another model's.
   if (!config.model.hf_assets_path.empty()) layout::write_keys(spec.shape, config.model);
   const Config whole = resolved(config);
-  return text(
-      "# Nothing was started. This config would be run:\n", "# model: ", config.model.name, ", ",
-      grouped(spec.parameter_count()), " parameters, vocabulary ", grouped(spec.shape.vocab_size),
-      "\n", "# ranks: ", ranks_text(config, environment),
-      "; `lockstep plan` says what memory each takes, `lockstep doctor` tries the devices\n",
-      "# a step: ", whole.training.slots, " slots of ", config.training.local_batch_size, " x ",
-      config.training.seq_len, " tokens, ", grouped(config.tokens_per_step()), " in all; ",
-      grouped(config.training.steps), " steps\n", "# from: ", start_text(config), "\n",
-      "# to: ", whole.job.dump_folder, "\n\n", config_toml(config));
+  return text("# Nothing was started. This config would be run:\n", "# model: ", config.model.name,
+              ", ", grouped(spec.parameter_count()), " parameters, vocabulary ",
+              grouped(spec.shape.vocab_size), "\n", "# ranks: ", ranks_text(config, environment),
+              "; `lockstep plan` shows the memory of each, `lockstep doctor` tests the devices\n",
+              "# a step: ", whole.training.slots, " slots of ", config.training.local_batch_size,
+              " x ", config.training.seq_len, " tokens, ", grouped(config.tokens_per_step()),
+              " in all; ", grouped(config.training.steps), " steps\n",
+              "# from: ", start_text(config), "\n", "# to: ", whole.job.dump_folder, "\n\n",
+              config_toml(config));
 }
 
 std::string resume_command(const std::string& command, const std::vector<std::string>& arguments) {
@@ -193,8 +193,10 @@ void compare_tokenizers(const Config& config) {
   if (config.model.hf_assets_path.empty()) return;
   const DataTokenizer found = data_tokenizer(posix_file_system(), config);
   if (found.match == TokenizerMatch::kOther)
-    log_warning(found.difference, ": ids mean other words to the model's weights than they do in ",
-                "the data; prepare them with --tokenizer ", config.model.hf_assets_path);
+    log_warning(found.difference,
+                "; the same token ids mean other text to the weights. Prepare the data again with "
+                "--tokenizer ",
+                config.model.hf_assets_path);
 }
 
 // srun or torchrun started us as one of several: become this rank's worker.
@@ -384,8 +386,8 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
     if (!restart) return become_worker(std::move(worker), config.value());
     if (!nodes.value().several()) {
       log_error(
-          "`lockstep launch` was started several times by srun or torchrun; say with --nnodes how "
-          "many nodes there are, and start one on each (`srun --ntasks-per-node=1`)");
+          "srun or torchrun started `lockstep launch` several times; give the number of nodes with "
+          "--nnodes and start one launch on each node (`srun --ntasks-per-node=1`)");
       return launcher::kExitConfig;
     }
   }
@@ -405,7 +407,9 @@ int run(const std::string& command, const std::vector<std::string>& arguments, b
       const auto last =
           launcher::read_membership(posix_file_system(), options.dump_folder / "workers.json");
       if (last && last.value().state != "running") break;  // the others have ended the run
-      log_warning("this node starts over: it looks for others that are left, in the run folder");
+      log_warning(
+          "this node lost the coordinator; it is rejoining the surviving nodes through the run "
+          "folder");
       options.supervisor = supervisor_options(config.value(), worker.environment);
       options.nodes.starts_over = true;
       if (!options.nodes.endpoint.starts_with("file:")) options.nodes.endpoint.clear();

@@ -27,8 +27,8 @@ constexpr const char* kPlanAbout =
 slots use W ranks, and what would fit. With --device also how long a step takes on it, by phase, its
 MFU, and all memory of device and host. Nothing is started, unless --probe is given.
 
-CONFIG.toml and --section.key value as for `lockstep train`. Where no data set says how large the
-vocabulary is, give --model.vocab_size.
+CONFIG.toml and --section.key value are those of `lockstep train`. Without a data set, give
+--model.vocab_size.
 
 Examples:
   lockstep plan examples/demo.toml --world-size 4
@@ -51,8 +51,8 @@ struct PlanOptions {
 Result<int64_t> bytes_of(const std::string& words) {
   const auto bytes = bytes_of_words(words);
   if (bytes && (words.back() == 'B' || words.back() == 'b')) return *bytes;
-  return Error{Code::kConfig,
-               text("--device-memory ", words, ": give a size as 80GiB, 40GB or 512MiB")};
+  return Error{Code::kConfig, text("--device-memory ", words,
+                                   " is not a size; use for example 80GiB, 40GB or 512MiB")};
 }
 
 Result<int64_t> world_size_of(const PlanOptions& o, const Config& config) {
@@ -106,7 +106,7 @@ Result<PlanReport> report_of(const PlanOptions& o, const std::vector<std::string
   for (const std::string& note : r.spec.notes) log_warning(note);
   if (rates.gpu() && r.spec.shape.experts > 0)
     return Error{Code::kConfig, text("--device ", o.device, ": the family ", r.spec.shape.family,
-                                     " has experts, which are computed on CPUs alone")};
+                                     " has experts, which run on CPUs only")};
   r.scaling = o.scaling == "layers" ? ScalingStrategy::kLayers : ScalingStrategy::kAll;
   if (o.scaling_factor != 1.0)
     r.spec =
@@ -121,9 +121,9 @@ Result<PlanReport> report_of(const PlanOptions& o, const std::vector<std::string
   }
   if (!o.probe) return r;
   if (o.scaling_factor != 1.0 && !r.config.model.hf_assets_path.empty())
-    return Error{Code::kConfig,
-                 "--probe runs the model of model.hf_assets_path as it is; leave "
-                 "out --scaling-factor"};
+    return Error{
+        Code::kConfig,
+        "--probe runs the model of model.hf_assets_path as it is, so leave out --scaling-factor"};
   LOCKSTEP_TRY(r.probe, probe(r.config, r.spec, arguments, r.ranks, o.probe_seconds));
   return r;
 }
@@ -163,26 +163,28 @@ int plan_command(int argc, char** argv) {
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("W");
   app.add_option("--ranks-per-node,--ranks_per_node", o.ranks_per_node,
-                 "Ranks of a node, which add their gradients before these leave it (all, or the "
-                 "device's); hybrid shards over them, unless data_parallel_shard_degree says")
+                 "Ranks on a node, which add their gradients before they leave the node (default: "
+                 "all, or the ranks_per_node of the device); hybrid shards over them unless "
+                 "data_parallel_shard_degree is set")
       ->check(CLI::Range(1, 1 << 20))
       ->type_name("N");
   app.add_option("--device-memory,--device_memory", o.device_memory,
                  "Memory of a rank's device, for tensors")
       ->type_name("80GiB");
   app.add_option("--device", o.device,
-                 "How long a step takes on this device: " + layout::built_in_devices() +
+                 "Predict the time of a step on this device: " + layout::built_in_devices() +
                      ", or a TOML file of rates")
       ->type_name("NAME|FILE");
   app.add_option("--scaling-strategy,--scaling_strategy", o.scaling,
-                 "How models grow: layers, heads and width alike, or more layers")
+                 "How models grow: layers, heads and width together, or layers only")
       ->check(CLI::IsMember({"all", "layers"}))
       ->type_name("all|layers");
   app.add_option("--scaling-factor,--scaling_factor", o.scaling_factor,
-                 "Plan the model scaled by this")
+                 "Plan the model scaled by this factor")
       ->check(CLI::Range(0.01, 1e6))
       ->type_name("F");
-  app.add_flag("--probe", o.probe, "Run two steps on this machine, on made-up tokens, and measure");
+  app.add_flag("--probe", o.probe,
+               "Run two steps on this machine with random tokens and measure them");
   app.add_option("--probe-seconds,--probe_seconds", o.probe_seconds,
                  "The probe is stopped after this long (120)")
       ->check(CLI::Range(1.0, 86400.0))

@@ -85,8 +85,8 @@ Result<layout::DeviceRates> device_of(const std::string& words) {
   if (const layout::DeviceRates* device = layout::built_in_device(words)) return *device;
   const auto numbers = read_toml_numbers(words);
   if (!numbers.ok() && numbers.error().code == Code::kNotFound)
-    return Error{Code::kConfig, text("--device ", words, " is none of ", layout::built_in_devices(),
-                                     ", and no such file is there")};
+    return Error{Code::kConfig, text("--device ", words, " is not a known device (",
+                                     layout::built_in_devices(), ") and not a file")};
   if (!numbers.ok()) return Error{Code::kConfig, numbers.error().message};
   return layout::rates_of(words, numbers.value());
 }
@@ -101,8 +101,8 @@ DevicePlan plan_device(const Config& config, const layout::ModelSpec& spec,
 }
 
 void print_device(std::ostream& out, const DevicePlan& d) {
-  out << "\nA step on " << d.rates.name << ", predicted (docs/PLAN.md; rates that nobody has "
-      << "measured here are estimates)\n";
+  out << "\nA step on " << d.rates.name << ", predicted (docs/PLAN.md; rates that were not "
+      << "measured on this device are estimates)\n";
   print_time(out, d.time);
   if (d.node_reshard) print_node_reshard(out, *d.node_reshard);
   if (d.memory) print_memory(out, *d.memory);

@@ -96,8 +96,9 @@ Result<Probe> run_in(const path& folder, const Config& config, const layout::Mod
   LOCKSTEP_TRY(auto run, launcher::WorkerProcess::spawn(options));
   const auto status = wait_for(run, limit_s);
   if (!status)
-    return Error{Code::kTimeout, text("two steps took longer than --probe-seconds ",
-                                      fixed(limit_s, 0), "; they were stopped")};
+    return Error{Code::kTimeout,
+                 text("two steps took longer than --probe-seconds ", fixed(limit_s, 0),
+                      ", so they were stopped; raise --probe-seconds")};
   if (status->exit_code != 0 || status->signal != 0) {
     const auto log = read_file(file_system, folder / "log");
     const std::string words = log.ok() ? log.value() : log.error().message;
@@ -107,7 +108,7 @@ Result<Probe> run_in(const path& folder, const Config& config, const layout::Mod
   }
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, folder / "run/metrics.json"));
   const auto metrics = parse_json(contents, /*allow_exceptions=*/false);
-  if (!metrics.is_object()) return Error{Code::kBug, "the probe's run left no metrics.json"};
+  if (!metrics.is_object()) return Error{Code::kBug, "the probe's run wrote no metrics.json"};
   const auto bytes = [&](const char* key) {
     return static_cast<int64_t>(std::llround(metrics.value(key, 0.0) * 1e9));
   };

@@ -28,7 +28,7 @@ void print_head(std::ostream& out, const PlanReport& r) {
   const Config::Training& t = r.config.training;
   out << r.spec.shape.family << ", " << grouped(r.spec.parameter_count()) << " parameters";
   if (r.spec.shape.experts > 0)
-    out << ", " << grouped(r.spec.active_count()) << " of them for a token ("
+    out << ", " << grouped(r.spec.active_count()) << " of them used for a token ("
         << r.spec.shape.experts_per_token << " of " << r.spec.shape.experts << " experts)";
   if (r.spec.adapted()) out << ", " << grouped(r.spec.trained_count()) << " of them trained";
   out << "; " << r.config.parallelism.strategy << " on " << r.ranks.world_size << " rank"
@@ -40,18 +40,18 @@ void print_head(std::ostream& out, const PlanReport& r) {
 }
 
 void print_memory(std::ostream& out, const PlanReport& r) {
-  out << "A rank's tensors at their most (" << r.plan.peak_at << ")\n";
+  out << "Peak memory of a rank's tensors (" << r.plan.peak_at << ")\n";
   print_rows(out, r.plan.tensors);
   out << "  " << left("sum", 40) << right(size_of(r.plan.peak_bytes), 12);
   if (r.plan.offloaded_bytes > 0)
-    out << "\n  " << left("of it on a GPU's device (offload)", 40)
+    out << "\n  " << left("of these on a GPU (offload)", 40)
         << right(size_of(r.plan.device_bytes()), 12);
   if (r.device_bytes > 0)
     out << "   " << percent(ratio(r.plan.device_bytes(), r.device_bytes)) << " of "
         << size_of(r.device_bytes) << (fits(r) ? "" : ": DOES NOT FIT");
-  out << "\n\nBeside them, in host memory\n";
+  out << "\n\nIn addition, in host memory\n";
   print_rows(out, r.plan.host);
-  out << "\nBeside them, where the device is a GPU (estimates, without the driver's context)\n";
+  out << "\nIn addition, on a GPU (estimates, without the driver's context)\n";
   print_rows(out, r.plan.gpu);
 }
 
@@ -99,7 +99,8 @@ NodeLosses node_losses(const PlanReport& r) {
 void print_node_losses(std::ostream& out, const PlanReport& r) {
   const NodeLosses losses = node_losses(r);
   if (losses.rows.empty()) return;
-  out << "\nTokens/s that are left when nodes of " << r.ranks.per_node << " ranks are lost\n"
+  out << "\nShare of the tokens/s that is left when nodes of " << r.ranks.per_node
+      << " ranks are lost\n"
       << "  " << left("slots", 14) << right("one node", 10)
       << (losses.ranks_left.size() > 1 ? right("two nodes", 11) : "") << "\n";
   const auto print = [&](const std::string& what, const std::vector<double>& shares) {
@@ -109,14 +110,15 @@ void print_node_losses(std::ostream& out, const PlanReport& r) {
   };
   for (const NodeLosses::Row& row : losses.rows) print(text(row.slots), row.left);
   print("ranks left", losses.ranks_left);
-  out << "  Of these --training.slots " << losses.best
-      << " loses least; a step's batch is slots x local_batch_size, and each round of "
-      << r.ranks.world_size << " slots has its exchange.\n";
+  out << "  --training.slots " << losses.best
+      << " loses least. The batch of a step is slots x local_batch_size, and each round of "
+      << r.ranks.world_size << " slots has one exchange.\n";
 }
 
 void print_largest(std::ostream& out, const PlanReport& r) {
   if (r.device_bytes == 0) {
-    out << "\nWith --device-memory (80GiB) it also says the largest batch and model that fit.\n";
+    out << "\nGive --device-memory (for example 80GiB) to see the largest batch and model that "
+           "fit.\n";
     return;
   }
   out << "\nLargest training.local_batch_size in " << size_of(r.device_bytes) << ": ";

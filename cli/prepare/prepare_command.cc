@@ -56,8 +56,8 @@ std::string advice_on_split(const data::PrepareReport& report) {
   const int64_t hundredths = report.least_place.value_or(data::kMaxValMillionths) / 10'000 + 1;
   if (hundredths * 10'000 > data::kMaxValMillionths)
     return "; raise --val-fraction or add text if you want validation losses";
-  return text(": --val-fraction ", fixed(static_cast<double>(hundredths) / 100, 2),
-              " holds some out, and so may more text; validation.freq = 0 does without");
+  return text("; give --val-fraction ", fixed(static_cast<double>(hundredths) / 100, 2),
+              " or more text to hold some out, or train with validation.freq = 0");
 }
 
 void print_summary(const data::PrepareReport& report, const data::PrepareOptions& options) {
@@ -74,7 +74,7 @@ void print_summary(const data::PrepareReport& report, const data::PrepareOptions
               << fixed(100.0 * static_cast<double>(manifest.filling_tokens) /
                            static_cast<double>(manifest.tokens("train") + manifest.tokens("val")),
                        2)
-              << " % of them are filling\n";
+              << " % of them are padding\n";
   if (options.val_millionths > 0 && manifest.tokens("val") == 0)
     std::cerr << "lockstep prepare: warning: no text fell into the validation split"
               << advice_on_split(report) << "\n";
@@ -104,15 +104,15 @@ struct Words {
 
 void add_options(CLI::App& app, Words& words) {
   app.add_option("INPUT", words.inputs, "Files, and folders of them");
-  app.add_option("--out", words.out, "Folder to make")->type_name("DIR");
+  app.add_option("--out", words.out, "Folder to create")->type_name("DIR");
   app.add_option("--tokenizer", words.tokenizer,
                  "byte (the 256 bytes and end of document), or a file or folder: tokenizer.json, "
                  "encoder.json with vocab.bpe, a tiktoken rank file, tekken.json, a SentencePiece "
                  "model")
       ->capture_default_str();
   app.add_option("--train-bpe", words.train_bpe,
-                 "Learn a byte-level BPE vocabulary of so many tokens from the input first, and "
-                 "keep it in DIR/tokenizer/tokenizer.json")
+                 "First learn a byte-level BPE vocabulary of this many tokens from the input; it "
+                 "is stored in DIR/tokenizer/tokenizer.json")
       ->type_name("N")
       ->check(CLI::Range(int64_t{1}, data::kMaxTrainedVocab))
       ->excludes("--tokenizer");
@@ -126,7 +126,8 @@ void add_options(CLI::App& app, Words& words) {
                  "Pack whole documents into samples of T tokens, for training.seq_len = T")
       ->type_name("T")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 22));
-  app.add_option("--threads", words.options.threads, "That tokenize; the result is the same")
+  app.add_option("--threads", words.options.threads,
+                 "Threads that tokenize; the result does not depend on them")
       ->check(CLI::Range(1, 256))
       ->capture_default_str();
   app.add_option("--report", words.report,
@@ -139,7 +140,7 @@ void add_options(CLI::App& app, Words& words) {
                "Replace a folder that was made from something else");
   app.add_option("--inspect", words.inspect.folder, "Show a sample of a prepared folder as text")
       ->type_name("DIR");
-  app.add_option("--sample", words.inspect.sample, "With --inspect: which one")
+  app.add_option("--sample", words.inspect.sample, "With --inspect: number of the sample")
       ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.add_option("--seq-len", words.inspect.seq_len, "With --inspect: tokens of a sample")
@@ -166,7 +167,9 @@ Result<data::OpenedTokenizer> tokenizer_of(const Words& words, data::PrepareOpti
 
 Result<void> run_prepare(Words& words) {
   if (words.inputs.empty() || words.out.empty())
-    return Error{Code::kConfig, "needs INPUT and --out DIR, or --inspect DIR; see --help"};
+    return Error{Code::kConfig,
+                 "lockstep prepare needs INPUT and --out DIR, or --inspect DIR; see `lockstep "
+                 "prepare --help`"};
   data::PrepareOptions& options = words.options;
   options.inputs.assign(words.inputs.begin(), words.inputs.end());
   options.out = words.out;

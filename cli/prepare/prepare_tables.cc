@@ -55,9 +55,10 @@ void warn_of_others(const fs::path& input) {
   if (!documents.ok()) return;
   for (const data::Document& each : documents.value())
     if (!is_table(each.path))
-      log_warning(each.path.string(),
-                  " is passed over: of a folder with tables (.parquet, .arrow) ",
-                  "only these are read; give it as an input of its own if it is text");
+      log_warning(
+          each.path.string(),
+          " is skipped: in a folder with tables (.parquet, .arrow) only the tables are read; "
+          "give this file as an input of its own if it is text");
 }
 
 // The tables whose rows follow each other in a file of lines.

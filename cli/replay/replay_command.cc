@@ -34,19 +34,19 @@ constexpr const char* kReplayAbout =
 run logged: "was it the node, or the data?". The first step that differs is named, and the units of
 the model whose weights or gradients differ in it.
 
-It starts from the newest checkpoint before --from, or from the initial weights, and needs the run's
-data. Any number of processes gives the same bits; another kind of CPU may not, and that is said.
-The run's folder is only read. Exit status 1: the bits differ.
+It starts from the newest checkpoint before --from, or from the initial weights, and needs the data
+of the run. Any number of processes gives the same bits; another kind of CPU may not, and then a
+warning says so. It only reads the run's folder. Exit status 1: the bits differ.
 
-With --follow it goes on behind a run that still trains, on a spare node or beside it, until the run
-has ended, --to is reached, Ctrl-C ends it, or a bit differs: every step is checked, whatever the
-run's own audits look at. Give the replay a machine about as fast as the run, or it falls behind.
+With --follow it keeps up with a run that still trains, until the run ends, --to is reached, you
+press Ctrl-C, or a bit differs. It checks every step. Give the replay a machine about as fast as
+that of the run, or it falls behind.
 
-With --slot every process computes that slot (micro-batch) of each step by itself, once more, and
-one alone twice. What came of it in the last step is printed as a line. The log has sums over all
-slots and does not tell whose slot was wrong: run the same command on the suspect node and on a
-sound one of its kind, and compare the two lines. Exit status 1 also where processes of this machine
-disagree.
+With --slot every process also computes that slot (micro-batch) of each step by itself; a single
+process computes it twice. The result of the last step is printed as a line. The log has sums over
+all slots and does not tell which slot was wrong: run the same command on the suspect node and on a
+sound node of its kind, and compare the two lines. Exit status 1 also means that processes of this
+machine disagree.
 
 Examples:
   lockstep replay results/training/demo --from 21 --to 40
@@ -176,7 +176,7 @@ Result<void> Replay::begin(int64_t to) {
   FileSystem& file_system = posix_file_system();
   if (file_system.exists(folder_ / kLog))
     return Error{Code::kConfig,
-                 text(folder_.string(), " is a run's folder already; --out names a new one")};
+                 text(folder_.string(), " is already a run's folder; give a new one with --out")};
   LOCKSTEP_TRY(const auto of_run, run_flags(file_system, o_.run));
   LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", of_run));
   config_ = parsed.config;
@@ -186,9 +186,9 @@ Result<void> Replay::begin(int64_t to) {
   LOCKSTEP_RETURN_IF_ERROR(publish_file(file_system, folder_ / kConfigFile,
                                         "# lockstep replay gives all keys as flags\n"));
   began_ = start_ ? start_->filename().string() : "the initial weights";
-  log_notice("replay: steps ", o_.from, " to ", to, o_.follow ? " and on" : "", ", from ", began_,
-             ", in ", folder_.string(),
-             o_.out.empty() ? ", which goes at the end (--out DIR keeps it)" : "");
+  log_notice("replay: steps ", o_.from, " to ", to, o_.follow ? " and later" : "", ", from ",
+             began_, ", in ", folder_.string(),
+             o_.out.empty() ? ", which is removed at the end (--out DIR keeps it)" : "");
   if (!start_) return {};
   std::error_code failed;
   const Path link = folder_ / "checkpoints" / start_->filename();
@@ -214,13 +214,13 @@ void compare_identities(const Path& run, const Path& folder) {
   if (was.empty()) return;
   for (const std::string& line :
        identity_difference(was, identity_of_run(posix_file_system(), folder)))
-    log_warning("the run was computed under another identity, and bits may differ for that: ",
+    log_warning("the run was computed under another identity, so bits may differ for that reason: ",
                 line);
 }
 
 std::string digests_text(const StepRecord& a, const StepRecord& b, size_t units) {
   return a.weights.empty() || b.weights.empty()
-             ? "; there are no digests of units to compare"
+             ? "; there were no digests of units to compare"
              : text(", and so are the weights and gradients of ", units, " units");
 }
 
@@ -279,7 +279,7 @@ Result<int> Replay::run() {
     if (differs_) return end();
     if (o_.follow) {
       log_notice("replay: steps ", o_.from, " to ", next,
-                 " are the same; those that the run has made since come next");
+                 " are the same; continuing with the steps that the run has made since");
       if (done_ < o_.from) LOCKSTEP_RETURN_IF_ERROR(keep_own());
     }
     done_ = next;
@@ -292,7 +292,7 @@ Result<int> Replay::end() const {
     return launcher::kExitResume;
   }
   if (found_.empty())
-    return Error{Code::kConfig, text("--from ", o_.from, " is behind the last step, ",
+    return Error{Code::kConfig, text("--from ", o_.from, " is after the last step, ",
                                      logged_.last_step(), ", and the run has ended")};
   std::cout << found_ << "\n";
   return differs_ ? kExitDifferent : 0;
@@ -307,7 +307,7 @@ Result<ReplayOptions> with_last_step(ReplayOptions o) {
     o.to = logged.steps.back().step;
   }
   if (o.to != 0 && o.to < o.from)
-    return Error{Code::kConfig, text("--from ", o.from, " is behind the last step, ", o.to)};
+    return Error{Code::kConfig, text("--from ", o.from, " is after the last step, ", o.to)};
   return o;
 }
 
@@ -326,17 +326,16 @@ int replay_command(int argc, char** argv) {
   app.add_option("RUN", o.run, "Folder of the run")->required();
   app.add_option("--from", o.from, "First step to compare")->required()->check(CLI::PositiveNumber);
   app.add_option("--to", o.to,
-                 "Last step; else the last one that the run logged, or will log (--follow)")
+                 "Last step (default: the last one that the run logged, or will log with --follow)")
       ->check(CLI::PositiveNumber);
   app.add_option("--nproc-per-node", o.nproc, "Processes that compute")
       ->check(CLI::Range(1, 4096))
       ->capture_default_str();
-  app.add_flag("--follow", o.follow, "Go on behind a run that still trains");
-  app.add_option("--slot", o.slot, "Compute this slot of each step by itself, too, and print it")
+  app.add_flag("--follow", o.follow, "Keep up with a run that still trains");
+  app.add_option("--slot", o.slot, "Also compute this slot of each step by itself and print it")
       ->check(CLI::NonNegativeNumber)
       ->excludes("--follow");
-  app.add_option("--out", o.out, "Keep what was computed in this folder, a run's")
-      ->type_name("DIR");
+  app.add_option("--out", o.out, "Keep the computed run in this folder")->type_name("DIR");
   if (const auto end = parse_words(app, argc, argv)) return *end;
   const Result<int> status = replay(std::move(o));
   if (status.ok()) return status.value();

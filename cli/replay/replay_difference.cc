@@ -37,19 +37,18 @@ std::string what_differs(int64_t step, int64_t from, const StepRecord& a, const 
            " computed now, gradient norm ", norm_text(a), " and ", norm_text(b));
   if (!digests)
     return text("step ", step, " differs: ", values,
-                "; one of the two has no digests of its units, so that no unit is named");
+                "; one of the two has no digests of its units, so no unit can be named");
   const auto weights = differing(a.weights, b.weights, units);
   const auto gradients = differing(a.gradients, b.gradients, units);
   if (!weights.empty() && step == from)
     return text("step ", step, ": the weights of ", listed(weights, units.size()),
-                " differ before the first update: the run went on from other weights than its "
+                " differ before the first update: the run continued from other weights than its "
                 "checkpoint has");
   if (!weights.empty())
-    return text("step ", step, ": the weights of ", listed(weights, units.size()),
-                " differ, and step ", step - 1,
-                " had equal weights and gradients: the update of step ", step - 1,
-                " went wrong, or what the optimizer keeps of these units, or their weights "
-                "changed in memory since");
+    return text(
+        "step ", step, ": the weights of ", listed(weights, units.size()), " differ, and step ",
+        step - 1, " had equal weights and gradients: the update of step ", step - 1,
+        " was wrong, or the weights or optimizer state of these units changed in memory since");
   if (!gradients.empty())
     return text("step ", step, ": the gradients of ", listed(gradients, units.size()),
                 " differ, and all weights are equal: step ", step,

@@ -33,7 +33,7 @@ Result<std::string> slot_line(const StepRecord& replayed, const StepRecord& logg
   const SlotRecord& answer = replayed.slot;
   if (answer.slot < 0)
     return Error{Code::kConfig, text("the replay computed no slot by itself in step ",
-                                     replayed.step, ", whose update is left out")};
+                                     replayed.step, ", whose update was skipped")};
   const auto had = rank_of_slot(config, logged.world_size, answer.slot);
   return text("step ", replayed.step, ", slot ", answer.slot,
               had ? text(", which rank ", *had, " of ", logged.world_size, " had") : "", ": loss ",
@@ -48,7 +48,7 @@ std::string slot_disagreement(const Steps& replayed) {
     return text(
         "step ", step, ": the answers of this machine differ, and ",
         answer.wrong.empty()
-            ? text("none says which of ", ranks_text(answer.undecided), " is right")
+            ? text("nothing tells which of ", ranks_text(answer.undecided), " is right")
             : text(ranks_text(answer.wrong), answer.wrong.size() == 1 ? " is" : " are", " wrong"),
         ": ", answer.difference);
   }

@@ -87,7 +87,7 @@ StatusPage Dashboard::page(const PageRequest& request) {
   for (const PageFile& file : page_files())
     if (request.path == file.path) return file_page(file, request.token);
   if (!request.path.starts_with("/api/"))
-    return {.status = 404, .body = "There is nothing here; the dashboard is at /.\n"};
+    return {.status = 404, .body = "There is no such page; the dashboard is at /.\n"};
   if (const auto listed = list_again(); !listed) return error_page(listed.error());
   const RequestQuery query(request.query);
   if (request.path == "/api/runs") return runs_page();
@@ -95,7 +95,7 @@ StatusPage Dashboard::page(const PageRequest& request) {
   if (request.path == "/api/curve") return curve_page(query);
   if (request.path == "/api/phases") return phases_page(query);
   if (request.path == "/api/config") return config_page(query);
-  return error_page({Code::kNotFound, "there is no such question"});
+  return error_page({Code::kNotFound, "there is no such request"});
 }
 
 Result<void> Dashboard::list_again() {
@@ -130,10 +130,11 @@ Result<Dashboard::Wish> Dashboard::read_wish(const RequestQuery& query) {
     wish.runs.emplace_back(id, found->second.get());
   }
   if (wish.runs.empty() || wish.runs.size() > kMaxRuns)
-    return Error{Code::kConfig, text("1 to ", kMaxRuns, " runs may be asked for, as run=NAME")};
+    return Error{Code::kConfig, text("1 to ", kMaxRuns, " runs must be given as run=NAME")};
   if (const std::string word = query.first("x"); !word.empty()) {
     const auto axis = std::find(std::begin(kAxisNames), std::end(kAxisNames), word);
-    if (axis == std::end(kAxisNames)) return Error{Code::kConfig, "x is steps, tokens or seconds"};
+    if (axis == std::end(kAxisNames))
+      return Error{Code::kConfig, "x must be steps, tokens or seconds"};
     wish.axis = static_cast<Axis>(axis - std::begin(kAxisNames));
   }
   constexpr double kAny = std::numeric_limits<double>::infinity();
@@ -142,10 +143,12 @@ Result<Dashboard::Wish> Dashboard::read_wish(const RequestQuery& query) {
   const auto points = query.number("points", static_cast<double>(wish.curve.points), kLeastPoints,
                                    static_cast<double>(kMaxPoints));
   const auto smooth = query.number("smooth", 0, 0, kMaxSmoothing);
-  if (!from || !to) return Error{Code::kConfig, "from and to are numbers"};
+  if (!from || !to) return Error{Code::kConfig, "from and to must be numbers"};
   if (!points)
-    return Error{Code::kConfig, text("points is a number from ", kLeastPoints, " to ", kMaxPoints)};
-  if (!smooth) return Error{Code::kConfig, text("smooth is a number from 0 to ", kMaxSmoothing)};
+    return Error{Code::kConfig,
+                 text("points must be a number from ", kLeastPoints, " to ", kMaxPoints)};
+  if (!smooth)
+    return Error{Code::kConfig, text("smooth must be a number from 0 to ", kMaxSmoothing)};
   wish.curve = {*from, *to, static_cast<size_t>(*points), *smooth};
   return wish;
 }
@@ -172,7 +175,8 @@ StatusPage Dashboard::curve_page(const RequestQuery& query) {
   const auto wish = read_wish(query);
   if (!wish) return error_page(wish.error());
   const auto field = field_of_name(query.first("field"));
-  if (!field) return error_page({Code::kConfig, "field is the name of a curve, as loss"});
+  if (!field)
+    return error_page({Code::kConfig, "field must be the name of a curve, for example loss"});
   std::string body = text(R"({"field":")", info_of(*field).name, R"(","unit":")",
                           info_of(*field).unit, R"(","curves":[)");
   bool first = true;

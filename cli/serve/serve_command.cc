@@ -22,14 +22,15 @@ using launcher::net::Secret;
 using launcher::net::StatusServer;
 
 constexpr const char* kAbout =
-    R"(The runs below a folder as curves in a browser: loss, validation loss, gradient norm, speed,
-memory, step phases; checkpoints and restarts; ranks, events, and configs side by side.
-Runs that go on are followed. It reads, and writes nothing (docs/DASHBOARD.md).
+    R"(Shows the runs below a folder in a browser: curves of loss, validation loss, gradient norm,
+speed, memory and step phases; checkpoints and restarts; ranks, events, and configs side by side. It
+follows active runs. It only reads (docs/DASHBOARD.md).
 
-It listens at the loopback, for who is on this machine. From elsewhere come by SSH:
+It listens at the loopback address, for users of this machine. From elsewhere, use SSH:
   ssh -L 9401:localhost:9401 HOST        and open http://localhost:9401/
-With --host it listens at another address, and asks for a token, which stands in the address that
-it prints. It is --status-endpoint's where RESULTS is the folder of that run, else a new one.
+With --host it listens at another address and asks for a token, which is part of the address that it
+prints. If RESULTS is the folder of one run, it is the token of --status-endpoint, otherwise a new
+one.
 
 Examples:
   lockstep serve results
@@ -91,18 +92,17 @@ Result<void> serve(const Options& options) {
 int serve_command(int argc, char** argv) {
   Options options;
   CLI::App app{kAbout, "lockstep serve"};
-  app.add_option("results", options.results, "A run's folder, or one with runs below it")
+  app.add_option("results", options.results, "A run's folder, or a folder with runs below it")
       ->required()
       ->type_name("RESULTS");
-  app.add_option("--host", options.host,
-                 "Where it listens: an address or an interface of this machine")
+  app.add_option("--host", options.host, "Address or interface to listen at")
       ->type_name("HOST")
       ->capture_default_str();
   app.add_option("--port", options.port, "0: the system chooses")
       ->type_name("N")
       ->capture_default_str();
   app.add_flag("--token", options.token,
-               "Ask for the token on the loopback too: others use this machine");
+               "Ask for the token on the loopback too, on a machine with other users");
   if (const auto end = parse_words(app, argc, argv)) return *end;
   const auto served = serve(options);
   if (served) return 0;

@@ -111,6 +111,30 @@ std::vector<std::string> flags_of(const CLI::App& app) {
   return names;
 }
 
+// "--keep-latest, --keep-every or --keep-best" for --keep; "" when no name begins so.
+std::string longer_names(const std::string& word, const std::vector<std::string>& names) {
+  std::vector<std::string> found;
+  for (const std::string& name : names)
+    if (name.starts_with(word + "-")) found.push_back(name);
+  std::string out;
+  for (size_t i = 0; i < found.size(); ++i)
+    out += (i == 0 ? "" : i + 1 == found.size() ? " or " : ", ") + found[i];
+  return out;
+}
+
+// What the first option is for that `app`, or the part of it that was chosen, lacks; "": none is
+// lacking. `command`: how it is called.
+std::string missing_option(const CLI::App& app, const std::string& command) {
+  for (const CLI::App* part : app.get_subcommands())
+    if (std::string wrong = missing_option(*part, command + " " + part->get_name()); !wrong.empty())
+      return wrong;
+  for (const CLI::Option* option : app.get_options())
+    if (option->get_required() && option->count() == 0)
+      return text(command, ": ", option->get_name(), " is required (", option->get_description(),
+                  "). See `", command, " --help`");
+  return "";
+}
+
 // What is wrong with the first word that `app`, or the part of it that was chosen, does not know;
 // "": it knows all of them. `command`: how it is called.
 std::string unknown_word(const CLI::App& app, const std::string& command) {
@@ -124,11 +148,13 @@ std::string unknown_word(const CLI::App& app, const std::string& command) {
     std::vector<std::string> names = is_flag ? flags_of(app) : std::vector<std::string>();
     for (const CLI::App* part : parts)
       if (is_part) names.push_back(part->get_name());
-    const std::string meant = nearest(word.substr(0, word.find('=')), names);
+    const std::string name = word.substr(0, word.find('='));
+    const std::string longer = is_flag ? longer_names(name, names) : "";
+    const std::string meant = longer.empty() ? nearest(name, names) : longer;
     return text(command, ": ",
                 is_flag   ? text(word, ": unknown option")
                 : is_part ? text("no command \"", word, "\"")
-                          : text("\"", word, "\" is one word too many"),
+                          : text("\"", word, "\" is an unexpected argument"),
                 meant.empty() ? "." : text("; did you mean ", meant, "?"), " See `", command,
                 " --help`");
   }
@@ -148,7 +174,10 @@ std::optional<int> parse_words(CLI::App& app, int argc, char** argv) {
     const bool is_wrong = e.get_exit_code() != 0;
     const std::string name = app.get_name();  // "lockstep plan", with its words behind or without
     const std::string command = name.substr(0, name.find(' ', name.find(' ') + 1));
-    if (const std::string wrong = is_wrong ? unknown_word(app, command) : ""; !wrong.empty())
+    std::string wrong = is_wrong ? unknown_word(app, command) : "";
+    if (wrong.empty() && e.get_exit_code() == static_cast<int>(CLI::ExitCodes::RequiredError))
+      wrong = missing_option(app, command);
+    if (!wrong.empty())
       std::cerr << wrong << "\n";
     else
       app.exit(e);

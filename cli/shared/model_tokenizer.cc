@@ -61,8 +61,9 @@ DataTokenizer data_tokenizer(FileSystem& file_system, const Config& config) {
   const bool same = mine.hash() == its.hash() || same_ids(mine, its);
   found.match = same ? TokenizerMatch::kSame : TokenizerMatch::kOther;
   if (!same)
-    found.difference = text("the data in ", folder.string(), " were made with another tokenizer (",
-                            words_of(mine), ") than that of ", assets, " (", words_of(its), ")");
+    found.difference =
+        text("the data in ", folder.string(), " were prepared with another tokenizer (",
+             words_of(mine), ") than that of ", assets, " (", words_of(its), ")");
   return found;
 }
 

@@ -22,9 +22,11 @@ Result<std::filesystem::path> worker_program() {
       given != nullptr ? std::filesystem::path(given)
                        : launcher::running_executable().parent_path() / "lockstep-worker";
   if (!posix_file_system().exists(worker))
-    return Error{Code::kConfig, text("no ", worker.string(),
-                                     given != nullptr ? ", which LOCKSTEP_WORKER names"
-                                                      : ": this build has no Torch parts")};
+    return Error{Code::kConfig,
+                 text("cannot find ", worker.string(),
+                      given != nullptr ? ", which LOCKSTEP_WORKER names; correct or unset it"
+                                       : ": this build has no Torch parts. Install or build "
+                                         "lockstep-worker (docs/INSTALL.md)")};
   return worker;
 }
 
@@ -40,13 +42,14 @@ Result<void> require_gpu_worker(const std::filesystem::path& worker) {
   std::string line = said.value().standard_output;
   if (line.ends_with('\n')) line.pop_back();
   if (said.value().exit_status != 0)
-    return Error{Code::kConfig, text(worker.string(), " --version ended with status ",
-                                     said.value().exit_status, ": it does not start here")};
+    return Error{Code::kConfig,
+                 text(worker.string(), " --version ended with status ", said.value().exit_status,
+                      ": it does not start on this machine")};
   if (line.ends_with(" with CUDA")) return {};
-  return Error{Code::kConfig, text("GPUs are asked for, and ", worker.string(),
-                                   " computes on the CPU alone (\"", line,
-                                   "\"). Take a lockstep that is built with CUDA (docs/CUDA.md; "
-                                   "LOCKSTEP names it for batch scripts), or ask for no GPUs")};
+  return Error{Code::kConfig,
+               text("GPUs are requested, but ", worker.string(), " computes on CPUs only (\"", line,
+                    "\"). Use a lockstep that is built with CUDA (docs/CUDA.md; set LOCKSTEP to it "
+                    "for batch scripts), or request no GPUs")};
 }
 
 std::filesystem::path entry_program() {

@@ -24,8 +24,9 @@ Result<std::filesystem::path> tool_script(const std::string& name) {
     auto script = (folder / place / name).lexically_normal();
     if (posix_file_system().exists(script)) return script;
   }
-  return Error{Code::kConfig, text("there is no tools/", name, " beside ", folder.string(),
-                                   ": the program was taken out of its build, wheel or bundle")};
+  return Error{Code::kConfig,
+               text("there is no tools/", name, " for the programs in ", folder.string(),
+                    ": the program was moved out of its build, wheel or bundle")};
 }
 
 Result<std::filesystem::path> python_program() {
@@ -33,7 +34,7 @@ Result<std::filesystem::path> python_program() {
   const std::string name = given.empty() ? "python3" : given;
   const auto said = launcher::run_program(name, {"-c", kWhichPython}, "", kStartTimeoutMs);
   const std::string wanted =
-      text("Python 3.9 or newer is needed here, as python3 in PATH or by LOCKSTEP_PYTHON");
+      text("this command needs Python 3.9 or newer, as python3 in PATH or as LOCKSTEP_PYTHON");
   if (!said) return Error{Code::kConfig, text(said.error().message, ": ", wanted)};
   if (said.value().exit_status != 0 || said.value().standard_output.empty())
     return Error{Code::kConfig, text(name, " does not start or is too old: ", wanted)};

@@ -47,7 +47,7 @@ Result<std::optional<data::RecordFormat>> record_format(data::RecordFormat recor
   if (kinds == 0) return std::optional<data::RecordFormat>();
   if (kinds > 1 || (pair && (records.prompt_field.empty() || records.response_field.empty())))
     return Error{Code::kConfig,
-                 "say one of --text-field, --chat-template, or --prompt-field and "
+                 "give one of --text-field, --chat-template, or --prompt-field and "
                  "--response-field together"};
   for (const char* const needed : kNeededKeys)
     if (records.ignored_keys.contains(needed) && !records.chat_template.empty())

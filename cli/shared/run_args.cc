@@ -15,10 +15,11 @@ Result<json> read_args(FileSystem& file_system, const std::filesystem::path& run
   const std::filesystem::path path = run / "run_args.json";
   auto contents = read_file(file_system, path);
   if (!contents.ok())
-    return Error{contents.error().code, text(contents.error().message, "; a run's folder has one")};
+    return Error{contents.error().code,
+                 text(contents.error().message, "; give the folder of a run")};
   const auto args = parse_json(*contents, /*allow_exceptions=*/false);
   if (!args.is_object() || !args.contains("config"))
-    return Error{Code::kCorrupt, text(path.string(), " is not a run's run_args.json")};
+    return Error{Code::kCorrupt, text(path.string(), " is malformed: it has no config")};
   return args;
 }
 

@@ -84,8 +84,8 @@ Result<RunListing> list_runs(FileSystem& file_system, const Path& root,
   if (const auto listed = file_system.list(root); !listed)
     return Error{
         listed.error().code,
-        text(listed.error().message, "; RESULTS is the folder of a run (",
-             "results/training/NAME), or one with the folders of runs below it (results)")};
+        text(listed.error().message, "; RESULTS must be the folder of a run (",
+             "results/training/NAME), or a folder with the folders of runs below it (results)")};
   RunListing listing;
   Search search(file_system, limits, listing);
   if (!search.add_run(root, folder_name(root))) search.look_into(root, "", limits.depth);

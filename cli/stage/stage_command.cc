@@ -32,12 +32,12 @@ constexpr int64_t kTimeoutMs = 1'800'000;  // gigabytes on a slow folder
 
 constexpr const char* kStageAbout =
     R"(Packs lockstep, its worker and the libraries that these load into one file of FOLDER, and
-prints its SHA-256 and its path. What lies in /lib and /usr/lib stays out: each node has that.
-Nothing is packed anew while the programs and libraries are those of a pack that is there.
+prints its SHA-256 and its path. Libraries in /lib and /usr/lib are left out, because each node has
+them. If a pack of the same programs and libraries exists, it is used again.
 
-In the pack are bin/ and lib/: unpacked anywhere, bin/lockstep trains. A job that was submitted with
-`lockstep submit --stage` calls this, and has each node unpack the file on its own disk, so that no
-rank looks for its libraries on a shared file system (docs/SLURM.md).
+The pack holds bin/ and lib/; bin/lockstep runs wherever it is unpacked. A job that was submitted
+with `lockstep submit --stage` calls this and makes each node unpack the file on its own disk, so no
+rank loads its libraries from a shared file system (docs/SLURM.md).
 
 Examples:
   lockstep stage packs
@@ -86,8 +86,9 @@ Result<void> add_libraries(FileSystem& file_system, const fs::path& program, Con
     const size_t begin = line.find_first_not_of("\t ");
     const std::string name = line.substr(begin, arrow - begin), found = line.substr(arrow + 4);
     if (found == "not found")
-      return Error{Code::kConfig,
-                   text(program.string(), " does not start here: the loader finds no ", name)};
+      return Error{
+          Code::kConfig,
+          text(program.string(), " does not start on this machine: the loader cannot find ", name)};
     if (found.front() != '/' || end == std::string::npos) continue;
     const fs::path library = line.substr(arrow + 4, end - arrow - 4);
     if (is_of_system(library)) continue;

@@ -85,7 +85,7 @@ std::string audit_text(const checkpoint::Suspects& found) {
   return text("step ", found.found_at_step, ": ", ranks,
               found.ranks.size() == 1 ? " has wrong bits" : " contradict each other",
               "; checkpoints after step ", found.after_step,
-              " are suspect, and no resume takes them");
+              " are suspect, and no resume uses them");
 }
 
 // "; runs lie below it: a, training/b" of a folder of results; "": none are found.
@@ -94,7 +94,7 @@ std::string runs_below(FileSystem& file_system, const std::filesystem::path& fol
   std::string out;
   if (!found) return out;
   for (const FoundRun& run : found.value().runs)
-    if (run.folder != folder) out += (out.empty() ? "; runs lie below it: " : ", ") + run.id;
+    if (run.folder != folder) out += (out.empty() ? "; runs below it: " : ", ") + run.id;
   return out + (!out.empty() && found.value().cut ? ", …" : "");
 }
 
@@ -113,7 +113,7 @@ layout::NodeRanks node_ranks(const std::vector<RankStatus>& ranks) {
 // Of the first launch in its folder there is nothing else yet.
 RunStatus waiting_for_first_nodes(RunStatus status) {
   status.state = "running";
-  status.notes.push_back("no rank has been started; whether the agents live is not known");
+  status.notes.push_back("no rank has started yet; it is not known whether the agents are alive");
   return status;
 }
 
@@ -135,11 +135,11 @@ void find_suspects(RunStatus& status) {
     if (!rank.alive) {
       rank.suspect = "its process is gone";
     } else if (rank.stopped) {
-      rank.suspect = "stopped (SIGSTOP or a debugger)";
+      rank.suspect = "its process is stopped (SIGSTOP or a debugger)";
     } else if (rank.elsewhere && is_silent(status.membership, rank.member.node)) {
       rank.suspect = text("its node ", rank.member.node, " is silent");
     } else if (is_behind(rank, front, status.step_time_s)) {
-      rank.suspect = text("behind: others are at step ", front);
+      rank.suspect = text("it is behind: other ranks are at step ", front);
     } else if (progress.save_phase == SavePhase::kFailed) {
       rank.suspect = "its last save failed";
       continue;  // it goes on, nobody waits for it
@@ -155,7 +155,7 @@ void find_suspects(RunStatus& status) {
   if (straggler && status.ranks[straggler->rank].suspect.empty())
     status.ranks[straggler->rank].suspect = launcher::control::straggler_text(*straggler);
   if (silent != nullptr && !blamed)
-    silent->suspect = text("no sign of life for ", fixed(silent->age_s, 1), " s");
+    silent->suspect = text("it made no progress for ", fixed(silent->age_s, 1), " s");
 }
 
 Result<RunStatus> RunObserver::look() {
@@ -165,10 +165,11 @@ Result<RunStatus> RunObserver::look() {
   add_events(status);
   if (!watched && !file_system_.exists(folder_ / "run_args.json")) {
     if (!status.waiting_for.empty()) return waiting_for_first_nodes(std::move(status));
-    return Error{Code::kNotFound, text(folder_.string(),
-                                       ": no run has begun to train in this "
-                                       "folder (there is no workers.json and no run_args.json)",
-                                       runs_below(file_system_, folder_))};
+    return Error{
+        Code::kNotFound,
+        text(folder_.string(),
+             ": no run has started in this folder (it has no workers.json and no run_args.json)",
+             runs_below(file_system_, folder_))};
   }
   if (watched && !membership) return membership.error();
   if (watched) status.membership = std::move(membership).value();
@@ -220,10 +221,10 @@ void RunObserver::add_state(RunStatus& status, bool here) const {
   if (here) {
     const bool alone = found.nodes.size() < 2;
     status.state = alone || age_s > kSilentNodes_s ? "agent_gone" : "unknown";
-    status.notes.push_back(status.over()
-                               ? "the agent is gone; the same command again resumes from the "
-                                 "newest checkpoint"
-                               : "the agent is gone; another one may take over");
+    status.notes.push_back(
+        status.over()
+            ? "the agent is gone; run the same command again to resume from the newest checkpoint"
+            : "the agent is gone; another one may take over");
     return;
   }
   const double limit_s = found.nodes.empty() ? kSilentRun_s : kSilentNodes_s;
@@ -231,9 +232,11 @@ void RunObserver::add_state(RunStatus& status, bool here) const {
   std::string host = "another host";
   for (const auto& node : found.nodes)
     if (node.coordinator) host = node.name;
-  status.notes.push_back(text("the agent runs on ", host, ": whether it and its processes live ",
-                              "cannot be seen from here; something was written ",
-                              fixed(std::max(0.0, age_s), 1), " s ago"));
+  status.notes.push_back(
+      text("the agent runs on ", host,
+           ", so it is not visible from here whether it and its processes are alive; "
+           "the run folder was last written ",
+           fixed(std::max(0.0, age_s), 1), " s ago"));
   if (found.nodes.empty())
     status.notes.push_back("ranks are shown as they were when this generation began");
 }
@@ -242,7 +245,8 @@ void RunObserver::add_state(RunStatus& status, bool here) const {
 // it ends, not when it is killed.
 void RunObserver::add_logged_state(RunStatus& status) const {
   status.notes.push_back(
-      "no agent watches this run (srun or torchrun started its ranks): this is what rank 0 logged");
+      "no agent watches this run, because srun or torchrun started its ranks; these values are "
+      "what rank 0 logged");
   const auto contents = read_file(file_system_, folder_ / "metrics.json");
   const json totals = parse_json(contents.ok() ? contents.value() : "", /*allow_exceptions=*/false);
   const bool ended = totals.is_object() && integer_or(totals, "steps", -1) == status.step;
@@ -349,7 +353,7 @@ void RunObserver::add_events(RunStatus& status) {
         if (waiting_for_.empty()) waits_since_s_ = number_or(event, "t", 0);
         const std::string reason = string_or_empty(event, "reason");
         if (!reason.empty() || waiting_for_.empty())
-          waiting_for_ = reason.empty() ? "too few are here" : reason;
+          waiting_for_ = reason.empty() ? "too few nodes have joined" : reason;
       }
       if (name == "recovered") failed_since_recovery_ = false;
       if (name == "node_lost") last_failure_ = string_or_empty(event, "reason");

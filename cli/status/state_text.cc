@@ -37,8 +37,9 @@ std::string last_failure(const RunStatus& status) {
 }
 
 std::string resumes(const RunStatus& status) {
-  if (status.checkpoint_step < 0) return "; no checkpoint is there, so it begins anew";
-  return text("; the same command again resumes after step ", status.checkpoint_step);
+  if (status.checkpoint_step < 0)
+    return "; it has no checkpoint, so the same command starts from step 0";
+  return text("; run the same command again to resume after step ", status.checkpoint_step);
 }
 
 std::string suspects_text(const RunStatus& status) {
@@ -61,7 +62,7 @@ std::string running_text(const RunStatus& status) {
   if (status.failed_since_recovery && !all_step(status))
     return text("recovering: ", last_failure(status), "; ", phases_of(status));
   const std::string suspects = suspects_text(status);
-  if (!suspects.empty()) return text("running, and ", suspects);
+  if (!suspects.empty()) return text("running, but ", suspects);
   const bool starts =
       !all_step(status) && std::none_of(status.ranks.begin(), status.ranks.end(), steps);
   return starts ? text("starting; ", phases_of(status)) : "running";
@@ -72,7 +73,7 @@ std::string running_text(const RunStatus& status) {
 std::string state_text(const RunStatus& status) {
   if (status.running()) return running_text(status);
   if (status.state == "done") return "done";
-  if (status.state == "stopped") return text("stopped, as it was asked to", resumes(status));
+  if (status.state == "stopped") return text("stopped on request", resumes(status));
   if (status.state == "agent_gone")
     return text("ended with its agent, which is gone", resumes(status));
   if (status.state == "failed") {
@@ -81,7 +82,8 @@ std::string state_text(const RunStatus& status) {
     if (status.failed_since_recovery) words += text(" after ", last_failure(status));
     return words;
   }
-  return "unknown: nothing was written for a while, or its agent is gone (see the notes)";
+  return "unknown: the run folder was not written for a while, or the agent is gone (see the "
+         "notes)";
 }
 
 }  // namespace lockstep::cli

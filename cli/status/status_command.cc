@@ -22,22 +22,21 @@ namespace {
 constexpr const char* kHelp =
     R"(lockstep status RUN_FOLDER [--watch] [--json]
 
-Shows the generation, the world size and, one line a rank: pid, step, phase, what its checkpoint
+Shows the generation, the world size and a line for each rank: pid, step, phase, what its checkpoint
 engine does, the newest committed step it knows, the newest step that all ranks hold in memory, the
-age of its last sign of life in seconds, the tokens a second that it computes, and what looks wrong
-with it: gone, stopped, silent, behind the others, a save that failed; - is what nobody knows, in
-JSON -1. Then the nodes, where there are several, with their ranks; and of the run: step, loss,
-speed of all ranks together, the last checkpoint, restarts after a failure and the last failure. A
-note says what cannot be known from this host. Of a run that srun or torchrun started, without an
-agent, it shows what rank 0 logged.
+seconds since its last sign of life, its tokens a second, and what looks wrong with it: gone,
+stopped, silent, behind the others, or a save that failed. - means unknown (-1 in JSON). Then it
+shows the nodes with their ranks if there are several, and the step, loss and speed of the run, the
+last checkpoint, the restarts after a failure and the last failure. Notes say what this host cannot
+see. For a run that srun or torchrun started, without an agent, it shows what rank 0 logged.
 
-  --watch   shows it anew each second, in place on a terminal, until the run has ended
+  --watch   shows it again every second, in place on a terminal, until the run has ended
   --json    as one JSON object; with --watch one a line
 
 lockstep status --end-of LAUNCH CONFIG.toml [--section.key value]…
 
-For batch scripts: the exit status that the launch of that name (LOCKSTEP_LAUNCH) said at its end,
-or `none`.
+For batch scripts: prints the exit status with which the launch of that name (LOCKSTEP_LAUNCH)
+ended, or `none`.
 
 Examples:
   lockstep status results/training/demo
@@ -112,12 +111,12 @@ int status_command(int argc, char** argv) {
     } else if (options.folder.empty() && !argument.starts_with("-")) {
       options.folder = argument;
     } else {
-      log_error("lockstep status: unexpected \"", argument, "\"");
+      log_error("lockstep status: unexpected argument \"", argument, "\"");
       return launcher::kExitConfig;
     }
   }
   if (options.folder.empty()) {
-    log_error("which RUN_FOLDER? See `lockstep status --help`");
+    log_error("no RUN_FOLDER is given; see `lockstep status --help`");
     return launcher::kExitConfig;
   }
   return show(options);

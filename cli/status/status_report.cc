@@ -43,7 +43,7 @@ std::string table(const RunStatus& status) {
 
 // What is logged of steps, one fact after the other.
 std::string steps_line(const RunStatus& status) {
-  if (status.step < 0) return "no step is logged yet\n";
+  if (status.step < 0) return "no step has been logged yet\n";
   std::string line = text("step ", status.step);
   if (status.planned_steps >= status.step)
     line += text(" of ", status.planned_steps);
@@ -64,8 +64,8 @@ std::string state_line(const RunStatus& status) {
   if (status.checkpoint_age_s >= 0)
     line += text(", ", duration_text(status.checkpoint_age_s), " ago");
   line += text("  restarts ", status.restarts);
-  if (!status.last_failure.empty()) line += text(", the last failure: ", status.last_failure);
-  if (!status.last_error.empty()) line += text("\n  its last error: ", status.last_error);
+  if (!status.last_failure.empty()) line += text(", last failure: ", status.last_failure);
+  if (!status.last_error.empty()) line += text("\n  last error of that rank: ", status.last_error);
   return line + "\n";
 }
 

@@ -39,8 +39,8 @@ task of a node gets all its CPUs, or the part that goes with its GPUs, as sinfo 
   --min-nodes N   goes on with as few nodes as this when some are lost (1)
   --stage         each node unpacks programs and libraries on its own disk (TMPDIR) and trains with
                   these: on many nodes the shared file system serves one file, not hundreds a rank
-  --gpus N        of all nodes together, as many on each
-  --check-gpus    alone: does the worker have CUDA? (sbatch_files/submit asks)
+  --gpus N        GPUs of all nodes together, the same number on each
+  --check-gpus    only checks that the worker has CUDA (sbatch_files/submit asks)
 
 Passed on to sbatch, or to srun (--environment, --container-…), as --name value or --name=value, or
 -A, -N, -p, -t:
@@ -86,8 +86,9 @@ Result<void> ask_for_cpus(launcher::slurm::SubmitWords& words) {
       lines ? launcher::slurm::cpus_of_share(lines.value().standard_output, share) : lines.error();
   if (!cpus)
     return Error{Code::kConfig,
-                 text(cpus.error().message, ". How many CPUs shall the workers of a node have? ",
-                      "--cpus-per-task N says it, or --exclusive: whole nodes")};
+                 text(cpus.error().message,
+                      "; give the CPUs of the workers of a node with --cpus-per-task N, "
+                      "or take whole nodes with --exclusive")};
   words.sbatch.emplace_back("cpus-per-task", std::to_string(cpus.value()));
   return {};
 }
@@ -114,7 +115,7 @@ Result<int> submit(const std::vector<std::string>& arguments) {
 Result<int> submit_script(launcher::slurm::BatchScript script, const std::string& job_name) {
   if (const auto asked = ask_for_cpus(script.words); !asked) {
     if (!script.words.dry_run) return asked.error();
-    log_warning("this script would not be submitted: ", asked.error().message);
+    log_warning("this script could not be submitted: ", asked.error().message);
   }
   // What a container has is asked there, by the agents.
   const bool has_image = script.words.has("container-image");
@@ -136,7 +137,7 @@ Result<int> submit_script(launcher::slurm::BatchScript script, const std::string
                launcher::run_program("sbatch", {path.string()}, "", kSbatchTimeoutMs));
   std::cout << "\n" << path.string() << "\n" << done.standard_output;
   if (done.exit_status != launcher::kExitDone)
-    log_error("sbatch has not taken the job; the script is kept: sbatch ", path.string());
+    log_error("sbatch refused the job; to try again, run: sbatch ", path.string());
   return done.exit_status;
 }
 

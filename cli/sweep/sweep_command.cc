@@ -31,23 +31,23 @@ constexpr const char* kSweepHelp =
 Runs each combination of the values for a few steps, one after the other, each as `lockstep launch`
 does it, and prints one table: step time (the median, without the first step), tokens/s, scaling
 (tokens/s of a rank over those of a rank of the first row that was done), MFU, peak memory, loss,
-how it ended. A combination that has not enough memory, or that no run can have, is a
-row of the table and not the end of the sweep.
+how it ended. A combination that runs out of memory, or that is not valid, is a row of the table and
+does not end the sweep.
 
   --over KEY=V,V…  a key of the config, or its short name, and its values; the last --over changes
                    fastest
   --steps N        of each run (20)
-  --out FOLDER     where all goes (results/sweep/<CONFIG's name>): a run folder for each row, with
+  --out FOLDER     output folder (results/sweep/<CONFIG's name>): a run folder for each row, with
                    config.toml, console.log and exit_status; report.json, report.csv and, where a
                    key has numbers as values, tokens_per_s.svg and peak_memory.svg
-  --report         runs nothing: the table of what is there
+  --report         runs nothing; prints the table of the rows so far
   --json           prints report.json in place of the table
   --submit         under Slurm: a job array, a task a row, in a batch script as `lockstep submit`
                    writes it; takes its words, --dry-run among them, and --array %N: at most N
                    tasks at a time. --report shows what they have come to
 
-The same command goes on with the rows that are not done, after Ctrl-C and after a crash; rows that
-ended in another way than done, out of memory or wrong config are run again. OUT/sweep.json pins the
+After Ctrl-C or a crash, the same command continues with the rows that are not done. Rows that ended
+in another way than done, out of memory or wrong config are run again. OUT/sweep.json pins the
 plan: another sweep needs another folder. Runs neither save nor validate, unless
 --checkpoint.enable or --validation.freq N is given. All other words are those of `lockstep launch`.
 
@@ -161,7 +161,8 @@ Result<int> sweep(const std::vector<std::string>& arguments) {
   LOCKSTEP_RETURN_IF_ERROR(write_reports(file_system, plan.out, results));
   std::cout << (plan.words.json ? sweep_json(results) : sweep_table(results)) << std::flush;
   if (!whole) {
-    std::cerr << "stopped; the same command goes on with the rows that are not done" << std::endl;
+    std::cerr << "stopped; run the same command again to continue with the rows that are not done"
+              << std::endl;
     return launcher::kExitResume;
   }
   if (plan.words.report) return launcher::kExitDone;

@@ -20,9 +20,9 @@ constexpr int kVersion = 1;
 Result<std::string> config_path_of(const SweepWords& words) {
   LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", words.launch));
   if (parsed.positional.empty())
-    return Error{Code::kConfig, "which CONFIG.toml? See `lockstep sweep --help`"};
+    return Error{Code::kConfig, "no CONFIG.toml is given; see `lockstep sweep --help`"};
   if (parsed.positional.size() > 1)
-    return Error{Code::kConfig, text("unexpected word \"", parsed.positional[1], "\"")};
+    return Error{Code::kConfig, text("unexpected argument \"", parsed.positional[1], "\"")};
   return parsed.positional[0];
 }
 
@@ -82,11 +82,11 @@ Result<void> check_plan(const SweepPlan& plan, const std::string& pinned,
     const auto found = there.find(key);
     if (found != there.end() && *found == value) continue;
     const std::string what =
-        key == "configs" ? text(plan.config_path, " has changed since")
-                         : text(key, " is ", found == there.end() ? "not there" : dump_json(*found),
-                                ", and here ", dump_json(value));
-    return Error{Code::kConfig, text(path.string(), " is of another sweep: ", what,
-                                     ". Give this one another folder (--out)")};
+        key == "configs" ? text(plan.config_path, " has changed since then")
+                         : text(key, " is ", found == there.end() ? "missing" : dump_json(*found),
+                                ", but here it is ", dump_json(value));
+    return Error{Code::kConfig, text(path.string(), " belongs to another sweep: ", what,
+                                     ". Give this sweep another folder with --out")};
   }
   return {};
 }

@@ -18,7 +18,8 @@ Result<void> ask_for_array(launcher::slurm::SubmitWords& words, size_t count) {
   const bool fine = at_once.empty() ||
                     (at_once.starts_with('%') && parse_number(at_once.substr(1)).value_or(0) > 0);
   if (!fine)
-    return Error{Code::kConfig, text("--array ", at_once, ": a sweep counts its tasks itself; ",
+    return Error{Code::kConfig, text("--array ", at_once,
+                                     " is not allowed, because a sweep counts its tasks itself; ",
                                      "--array %2 lets two of them run at a time")};
   std::erase_if(words.sbatch, [](const auto& option) { return option.first == "array"; });
   words.sbatch.emplace_back("array", text("0-", count - 1, at_once));

@@ -22,19 +22,20 @@ std::string with_underscores(std::string key) {
 Result<SweepAxis> axis_of(const std::string& words) {
   const size_t equals = words.find('=');
   if (equals == 0 || equals == words.npos || equals + 1 == words.size())
-    return Error{Code::kConfig, text("--over ", words, ": give a key and its values, as --over ",
-                                     "training.local_batch_size=1,2,4")};
+    return Error{Code::kConfig,
+                 text("--over ", words, " is not a key with values; use for example --over ",
+                      "training.local_batch_size=1,2,4")};
   SweepAxis axis{with_underscores(words.substr(0, equals)), split(words.substr(equals + 1), ',')};
   if (axis.key.starts_with("__")) axis.key.erase(0, 2);  // it was typed as a flag
   if (text("--", axis.key) == kFolderKey)
-    return Error{Code::kConfig,
-                 "--over job.dump_folder: each row has a folder of its own in --out"};
+    return Error{
+        Code::kConfig,
+        "--over job.dump_folder is not allowed, because each row has its own folder in --out"};
   std::set<std::string> seen;
   for (const std::string& value : axis.values) {
-    if (value.empty())
-      return Error{Code::kConfig, text("--over ", words, ": there is an empty value")};
+    if (value.empty()) return Error{Code::kConfig, text("--over ", words, " has an empty value")};
     if (!seen.insert(value).second)
-      return Error{Code::kConfig, text("--over ", words, ": ", value, " stands there twice")};
+      return Error{Code::kConfig, text("--over ", words, ": ", value, " appears twice")};
   }
   return axis;
 }
@@ -57,7 +58,7 @@ Result<void> set_value(const std::string& flag, const std::string& value, SweepW
   }
   sweep.steps = parse_number(value).value_or(0);
   if (sweep.steps >= 1 && sweep.steps <= kMaxSweepSteps) return {};
-  return Error{Code::kConfig, text("--steps ", value, ": give a number of steps")};
+  return Error{Code::kConfig, text("--steps ", value, " is not a number of steps")};
 }
 
 // What a folder may be called on any file system, and what a shell reads as it is.
@@ -90,13 +91,16 @@ Result<SweepWords> split_sweep_words(const std::vector<std::string>& arguments) 
           set_value(flag, equals != word.npos ? word.substr(equals + 1) : arguments[++i], sweep));
     } else if (with_underscores(flag.substr(std::min<size_t>(2, flag.size()))) ==
                kFolderKey.substr(2)) {
-      return Error{Code::kConfig, "--job.dump_folder: --out FOLDER says where the rows' runs are"};
+      return Error{
+          Code::kConfig,
+          "--job.dump_folder is not allowed; --out FOLDER sets where the runs of the rows are"};
     } else {
       sweep.launch.push_back(word);
     }
   }
   if (sweep.axes.empty())
-    return Error{Code::kConfig, "over which values? --over training.local_batch_size=1,2,4"};
+    return Error{Code::kConfig,
+                 "no values are given; use for example --over training.local_batch_size=1,2,4"};
   return sweep;
 }
 
@@ -120,7 +124,8 @@ Result<std::vector<SweepRow>> rows_of(const std::vector<SweepAxis>& axes) {
     for (const SweepRow& row : rows)
       for (const std::string& value : axes[i].values) {
         if (longer.size() == kMaxSweepRows)
-          return Error{Code::kConfig, text("a sweep of more than ", kMaxSweepRows, " rows")};
+          return Error{Code::kConfig,
+                       text("the sweep has more than ", kMaxSweepRows, " rows; give fewer values")};
         SweepRow next = row;
         next.values.push_back(value);
         next.name += text(i == 0 ? "" : ",", as_name(names[i]), "=", as_name(value));
@@ -131,9 +136,10 @@ Result<std::vector<SweepRow>> rows_of(const std::vector<SweepAxis>& axes) {
   std::set<std::string> seen;
   for (const SweepRow& row : rows) {
     if (row.name.size() > kMostNameBytes)
-      return Error{Code::kConfig, text(row.name, ": too long for the name of a folder")};
+      return Error{Code::kConfig,
+                   text("row ", row.name, " has a name that is too long for a folder")};
     if (!seen.insert(row.name).second)
-      return Error{Code::kConfig, text("two rows would have one folder, ", row.name)};
+      return Error{Code::kConfig, text("two rows would have the same folder, ", row.name)};
   }
   return rows;
 }

@@ -13,14 +13,14 @@ namespace {
 
 constexpr const char* kTrackAbout =
     R"(Follows a run and puts its curves, config, events and state into Weights & Biases or MLflow.
-It reads the run's folder alone: the training neither waits for it nor knows of it.
+It only reads the run's folder, so training does not wait for it.
 
-It ends when the run is done; a run that failed or was stopped is waited for for 5 minutes. Killed,
-or started again later, it goes on in the same run of the tracker (RUN_FOLDER/track/id), with the
-first step that is not there: each step is there once, whatever was killed.
+It ends when the run is done. After a run that failed or was stopped it waits 5 minutes for a
+restart. When it is killed or started again later, it continues in the same run of the tracker
+(RUN_FOLDER/track/id) with the first missing step, so each step is there once.
 
 It runs the Python of LOCKSTEP_PYTHON, else python3, with the tracker's client: pip install wandb,
-pip install mlflow. The client's own variables say where to and as whom (WANDB_MODE, WANDB_ENTITY,
+pip install mlflow. The client's own variables set server and user (WANDB_MODE, WANDB_ENTITY,
 WANDB_API_KEY, MLFLOW_TRACKING_URI, …).
 
 Examples:
@@ -45,7 +45,7 @@ int track_command(int argc, char** argv) {
                  "Project of W&B, experiment of MLflow; without it WANDB_PROJECT or "
                  "MLFLOW_EXPERIMENT_NAME, else lockstep")
       ->type_name("NAME");
-  app.add_flag("--once", once, "Exports what is there, and ends");
+  app.add_flag("--once", once, "Export what is there, then end");
   if (const auto end = parse_words(app, argc, argv)) return *end;
   std::vector<std::string> arguments{"--to=" + tracker};
   if (!project.empty()) arguments.push_back("--project=" + project);

@@ -37,8 +37,8 @@ void turn_over(std::span<std::byte> bytes, size_t element_bytes, size_t site, si
   const uint64_t bit = element * bits + flip.bit % bits;
   bytes[bit / 8] ^= std::byte{1} << (bit % 8);
   armed = flip.when == FlipWhen::kForGood || flip.when == FlipWhen::kInAShare;
-  log_warning("a bit is flipped: element ", element, " of site ", site, " of ", sites, ", step ",
-              step_now, unit.empty() ? "" : ", of ", unit);
+  log_warning("debug: flipped a bit of element ", element, " of site ", site, " of ", sites,
+              ", step ", step_now, unit.empty() ? "" : ", of ", unit);
 }
 
 }  // namespace

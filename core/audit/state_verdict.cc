@@ -16,7 +16,7 @@ const char* name_of(StateTensor tensor) {
     case StateTensor::kWeights: return "fp32 weights";
     case StateTensor::kFirstMoment: return "first moments";
     case StateTensor::kSecondMoment: return "second moments";
-    case StateTensor::kGathered: return "weights as they are gathered";
+    case StateTensor::kGathered: return "gathered weights";
   }
   return "";
 }
@@ -28,22 +28,23 @@ std::string describe(int rank, const StateReport& report, int giver, const std::
     case StateFault::kMemory:
       return text("memory of rank ", rank, ": ", what, " changed after they were written");
     case StateFault::kOutvoted:
-      return text("copy of rank ", rank, ": ", what, " are not what more other ranks hold");
+      return text("copy of rank ", rank, ": ", what, " differ from what most ranks hold");
     case StateFault::kContradicted:
     case StateFault::kContradictedAside:
-      return text("copy of rank ", rank, ": ", what, " are not what another rank holds");
+      return text("copy of rank ", rank, ": ", what, " differ from what another rank holds");
     case StateFault::kReceived:
       if (report.source == rank)
-        return text("memory of rank ", rank, ": ", what, " changed where they were gathered");
-      return text("wire, or the memory behind it: what rank ", rank, " received from rank ",
+        return text("memory of rank ", rank, ": ", what, " changed in the gather buffer");
+      return text("network or receive buffer: what rank ", rank, " received from rank ",
                   report.source, giver == report.source ? "" : text(" through rank ", giver),
-                  " of the ", what, " is not what that rank holds");
+                  " of the ", what, " differs from what that rank holds");
     case StateFault::kExchanged:
       if (report.source == rank)
         return text("memory of rank ", rank, ": gradients of ", unit,
-                    " changed where they were exchanged");
-      return text("wire, or the memory behind it: what rank ", rank, " received from rank ",
-                  report.source, " of the gradients of ", unit, " is not what that rank sent");
+                    " changed in the exchange buffer");
+      return text("network or receive buffer: what rank ", rank, " received from rank ",
+                  report.source, " of the gradients of ", unit,
+                  " differs from what that rank sent");
   }
   return "";
 }
@@ -154,7 +155,7 @@ std::string state_difference(std::span<const StateReport> reports, int group,
     all += text(all.empty() ? "" : "; ",
                 describe(rank, report, giver_to(rank, report, group), units[report.unit]));
   }
-  if (found > kRanksShown) all += text("; and of ", found - kRanksShown, " more ranks");
+  if (found > kRanksShown) all += text("; and ", found - kRanksShown, " more ranks report faults");
   return all;
 }
 

@@ -6,9 +6,9 @@
 // 2. The first shifts take every slot to another node, where there are several. By the shift 0,
 //    which comes when the others are used up, a rank answers for its own slot again.
 // 3. Answers for a slot that are not all alike lead to another round, up to kAuditRounds of them.
-// 4. What most ranks gave is right. A rank counts once for each value that it gave, so that one
-//    that errs twice alike outvotes nobody. Who gave another value is wrong, and where he answered
-//    for other slots nothing is left to explain there.
+// 4. What most ranks gave is right. Repeated equal answers of a rank count once. A rank that gave
+//    another value is wrong, and a difference in other slots that it answered for needs no other
+//    explanation.
 // 5. Where two values have equally many ranks, nobody is named. Of one rank alone any difference
 //    names it.
 #pragma once

@@ -23,7 +23,7 @@ namespace {
 
 using Milliseconds = std::chrono::milliseconds;
 constexpr size_t kNamedKeys = 3;  // in a message
-constexpr char kGone[] = "the agent is gone: its store does not answer";
+constexpr char kGone[] = "the agent of this node is gone: its store does not answer";
 
 [[noreturn]] void fail(const std::string& what) { C10_THROW_ERROR(DistStoreError, what); }
 
@@ -43,10 +43,11 @@ class Socket {
   explicit Socket(const std::string& path) : fd_(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
     sockaddr_un address{};
     address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) fail(text("too long for a socket: ", path));
+    if (path.size() >= sizeof address.sun_path)
+      fail(text("this path is too long for a socket: ", path));
     std::memcpy(address.sun_path, path.data(), path.size());
     if (fd_ < 0 || ::connect(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
-      fail(text("the agent is gone: ", path, ": ", std::strerror(errno)));
+      fail(text("cannot connect to the agent of this node at ", path, ": ", std::strerror(errno)));
   }
   Socket(Socket&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
   Socket& operator=(Socket&& other) noexcept {
@@ -85,7 +86,7 @@ class Socket {
   void await(short event, int64_t deadline_ns) {
     const int64_t left_ms = (deadline_ns - system_clock().monotonic_ns()) / kNsPerMs;
     pollfd wait{fd_, event, 0};
-    if (left_ms < 0) fail("no answer within the store's timeout");
+    if (left_ms < 0) fail("the store did not answer within its timeout");
     // Rounded up by one; interrupted, the caller comes again.
     (void)::poll(&wait, 1, static_cast<int>(std::min<int64_t>(left_ms + 1, 60'000)));
   }
@@ -139,13 +140,14 @@ class AgentStore : public c10d::Store {
     const int64_t deadline_ns = system_clock().monotonic_ns() + timeout.count() * kNsPerMs;
     try {
       const std::string bytes = encode(request);
-      if (bytes.size() > kStoreMaxBytes) fail(text("too large: ", bytes_text(bytes.size())));
+      if (bytes.size() > kStoreMaxBytes)
+        fail(text("the request is too large: ", bytes_text(bytes.size())));
       Socket socket = take_idle();
       ByteWriter frame;
       frame.text(bytes);
       socket.write(frame.take(), deadline_ns);
       const auto size = ByteReader(socket.read(sizeof(uint32_t), deadline_ns)).number<uint32_t>();
-      if (size > kStoreMaxBytes) fail(text("an answer of ", size, " bytes"));
+      if (size > kStoreMaxBytes) fail(text("the answer is too large: ", size, " bytes"));
       auto answer = decode_store_answer(socket.read(size, deadline_ns));
       if (!answer) fail(answer.error().message);
       if (answer->status != StoreStatus::kOk) fail(answer->text);

@@ -30,7 +30,7 @@ Result<void> Buddies::connect(int from) {
 }
 
 Result<void> Buddies::exchange(const at::Tensor& out, const at::Tensor& in) {
-  LOCKSTEP_CHECK(to_ != nullptr && from_ != nullptr, "no buddies are connected");
+  LOCKSTEP_CHECK(to_ != nullptr && from_ != nullptr, "the buddy ranks are not connected");
   PendingPtr sent, received;
   if (out.numel() > 0) sent = to_->messages("to a buddy", {}, {{1, out}}, Traffic::kOther);
   if (in.numel() > 0) received = from_->messages("from a buddy", {{0, in}}, {}, Traffic::kOther);

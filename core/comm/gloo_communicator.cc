@@ -59,7 +59,8 @@ class GlooPending : public Pending {
       }
       if (interrupted()) return generation_over(what_);
       if (system_clock().monotonic_s() > deadline)
-        return Error{Code::kPeerLost, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
+        return Error{Code::kPeerLost,
+                     text(what_, ": no answer from a peer within ", timeout_s_, " s")};
       system_clock().sleep_ns(20'000);
     }
     try {
@@ -109,7 +110,8 @@ class MessagesPending : public Pending {
     } catch (const std::exception& e) {
       const std::string reason = e.what();
       if (system_clock().monotonic_s() >= deadline)
-        return Error{Code::kPeerLost, text(what_, ": no answer from a peer in ", timeout_s_, " s")};
+        return Error{Code::kPeerLost,
+                     text(what_, ": no answer from a peer within ", timeout_s_, " s")};
       return Error{Code::kPeerLost, text(what_, ": ", reason.substr(0, reason.find('\n')))};
     }
     finished_ = true;
@@ -282,8 +284,10 @@ Result<void> check_address(const std::string& bind_address, const std::string& i
         !bind_address.empty() ? text("at the address ", bind_address, " (--local-addr)")
         : !interface.empty()
             ? text("on the network interface \"", interface, "\" (GLOO_SOCKET_IFNAME)")
-            : text("at the address of this machine's name (GLOO_SOCKET_IFNAME names another one)");
-    return Error{Code::kConfig, text("ranks cannot meet ", what, "; this machine has ",
+            : text(
+                  "at the address that this machine's name resolves to (set GLOO_SOCKET_IFNAME to "
+                  "use another interface)");
+    return Error{Code::kConfig, text("ranks cannot connect ", what, "; this machine has ",
                                      interface_names(), ": ", reason.substr(0, reason.find('\n')))};
   }
 }

@@ -137,7 +137,7 @@ Result<RankAgreement> agree_with_all(TreeCommunicator& all, const RendezvousOpti
                }));
   auto agreed = parse_rank_agreement(said, o.world_size);
   if (!agreed.ok() && agreed.error().code == Code::kConfig)
-    (void)gather_strings(all, "", 1).ok();  // who is not there any more has its reason
+    (void)gather_strings(all, "", 1).ok();  // departed ranks already reported their reason
   return agreed;
 }
 
@@ -174,7 +174,7 @@ Result<std::unique_ptr<Communicator>> for_devices(const RendezvousOptions& o, co
   Nccl* nccl = o.nccl;
   if constexpr (!kCpuOnly)
     if (nccl == nullptr) nccl = &nccl_library();
-  LOCKSTEP_CHECK(nccl != nullptr, "a build for the CPU alone has no NCCL");
+  LOCKSTEP_CHECK(nccl != nullptr, "this build is for CPUs only and has no NCCL");
   return connect_devices(*nccl, device_of(o.device), std::move(group),
                          {seat.nodes, links, ctas_of_link, o.init_timeout_s, o.timeout_s});
 }
@@ -290,7 +290,7 @@ Result<Membership> join(const RendezvousOptions& o) {
                      o.store.starts_with(kAgentStore) ||
                      (o.store.starts_with("tcp:") && o.store.find(':', 4) != std::string::npos);
   if (!known)
-    return Error{Code::kConfig, text("the rendezvous store is \"", o.store,
+    return Error{Code::kConfig, text("the rendezvous store (LOCKSTEP_STORE) is \"", o.store,
                                      "\"; it must be file:PATH, agent:PATH or tcp:HOST:PORT")};
   LOCKSTEP_RETURN_IF_ERROR(check_address(o.bind_address, o.interface));
   try {

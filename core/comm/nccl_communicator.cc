@@ -88,7 +88,7 @@ class Link {
  private:
   Error no_answer(const std::string& what, double timeout_s) {
     abort();
-    return {Code::kPeerLost, text(what, ": no answer from a peer in ", timeout_s, " s")};
+    return {Code::kPeerLost, text(what, ": no answer from a peer within ", timeout_s, " s")};
   }
   Error generation_ended(const std::string& what) {
     abort();
@@ -261,7 +261,7 @@ class NcclCommunicator : public Communicator {
                    std::vector<at::Tensor> buffers, Start&& start, const Event* before = nullptr) {
     ++sequence_;
     const std::string what = text(kind, " #", sequence_);
-    LOCKSTEP_CHECK(link != nullptr, what, " in a group that was made without");
+    LOCKSTEP_CHECK(link != nullptr, what, " in a group that was created without them");
     for (const at::Tensor& t : buffers)
       LOCKSTEP_CHECK(t.is_contiguous(), what, " needs contiguous memory");
     // Nothing more may be given to a communicator that was aborted.

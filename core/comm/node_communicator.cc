@@ -235,7 +235,8 @@ class NodeCommunicator : public Communicator {
       if (interrupted()) return Error{Code::kPeerLost, "this generation is over"};
       if (!outbox.owner_lives()) return Error{Code::kPeerLost, text("rank ", rank, " is gone")};
       if (system_clock().monotonic_s() > deadline)
-        return Error{Code::kPeerLost, text("no answer from rank ", rank, " in ", timeout_s_, " s")};
+        return Error{Code::kPeerLost,
+                     text("no answer from rank ", rank, " within ", timeout_s_, " s")};
     }
   }
 
@@ -268,7 +269,8 @@ Result<std::unique_ptr<Communicator>> share_memory(std::unique_ptr<Communicator>
   if (std::count(votes.begin(), votes.end(), "y") == group->world_size())
     return std::unique_ptr<Communicator>(
         std::make_unique<NodeCommunicator>(std::move(group), std::move(outboxes), timeout_s));
-  if (!why.empty()) log_warning(why, "; data between ranks of this node goes over Gloo");
+  if (!why.empty())
+    log_warning(why, "; ranks of this node exchange data over Gloo instead, which is slower");
   return group;
 }
 

@@ -14,8 +14,8 @@ namespace {
 using Facts = std::vector<RankFacts>;
 
 constexpr const char* kCost =
-    ": what ranks exchange crosses between nodes once for each rank that needs it, and not once "
-    "for a node. ";
+    ". Data then crosses between nodes once for each rank that needs it, instead of once for each "
+    "node. ";
 
 // Rule 3: the first rank whose host was left for another one before it; facts.size(): none.
 size_t out_of_order(const Facts& facts) {
@@ -70,7 +70,7 @@ Nodes nodes_of(const Facts& facts) {
     by_host(facts, nodes);
     nodes.sizes.together = 1;
     nodes.advice = text("rank ", odd, " is on ", facts[odd].host,
-                        ", as are ranks before it with others between them", kCost,
+                        ", like earlier ranks, but ranks of other nodes lie between them", kCost,
                         "Number the ranks node by node (srun --distribution=block, mpirun --map-by "
                         "slot)");
     return nodes;
@@ -83,8 +83,8 @@ Nodes nodes_of(const Facts& facts) {
   const auto [fewest, most] = std::minmax_element(counts.begin(), counts.end());
   if (nodes.sizes.together == 1 && *most > 1)
     nodes.advice = text("nodes have ", *fewest, " to ", *most,
-                        " ranks, and no number above 1 divides those of each", kCost,
-                        "Start as many ranks on each node");
+                        " ranks, and these counts have no common divisor above 1", kCost,
+                        "Start the same number of ranks on each node");
   return nodes;
 }
 

@@ -10,7 +10,7 @@ using nlohmann::ordered_json;
 
 Error of_another_version(const char* what) {
   return {Code::kPeerLost,
-          text("rank 0's word on ", what, " cannot be read: it runs another version")};
+          text("cannot parse rank 0's message on ", what, "; run the same build on all nodes")};
 }
 
 // Nodes that follow each other and have equally many ranks.

@@ -33,7 +33,8 @@ Result<RankFacts> parse_rank_facts(const std::string& words) {
                      json.at("build"), json.at("kind"),          json.at("devices"),
                      json.at("uuid"),  json.at("capability"),    json.at("collectives")};
   } catch (const nlohmann::json::exception&) {
-    return Error{Code::kPeerLost, "a rank's facts cannot be read: it runs another version"};
+    return Error{Code::kPeerLost,
+                 "cannot parse what a rank says of its device; run the same build on all nodes"};
   }
 }
 

@@ -25,7 +25,7 @@ class C10dStore : public SharedStore {
       store_->set(key, std::vector<uint8_t>(value.begin(), value.end()));
       return {};
     } catch (const std::exception& e) {
-      return Error{Code::kPeerLost, text("the store does not take \"", key, "\": ", e.what())};
+      return Error{Code::kPeerLost, text("cannot set \"", key, "\" in the store: ", e.what())};
     }
   }
   Result<std::string> get(const std::string& key, double timeout_s) override {
@@ -43,7 +43,7 @@ class C10dStore : public SharedStore {
       const std::vector<uint8_t> value = store_->get(key);
       return std::string(value.begin(), value.end());
     } catch (const std::exception& e) {
-      return Error{Code::kPeerLost, text("the store does not give \"", key, "\": ", e.what())};
+      return Error{Code::kPeerLost, text("cannot get \"", key, "\" in the store: ", e.what())};
     }
   }
   Result<void> remove(const std::string& key) override {
@@ -51,7 +51,7 @@ class C10dStore : public SharedStore {
       store_->deleteKey(key);
       return {};
     } catch (const std::exception& e) {
-      return Error{Code::kPeerLost, text("the store does not drop \"", key, "\": ", e.what())};
+      return Error{Code::kPeerLost, text("cannot remove \"", key, "\" in the store: ", e.what())};
     }
   }
 

@@ -20,7 +20,7 @@ std::string place(const Facts& facts, size_t rank) {
 }
 
 std::string seen(const RankFacts& f) {
-  return f.build == kCpuKind ? "its program is built for the CPU alone"
+  return f.build == kCpuKind ? "its program is built for CPUs only"
                              : text("it sees ", counted(f.devices, f.build + " device"));
 }
 
@@ -44,7 +44,7 @@ std::optional<OddOnes> odd_ones(const Facts& facts, std::string RankFacts::*memb
 std::string others(const std::vector<size_t>& ranks) {
   std::string out;
   for (size_t i = 1; i < std::min(ranks.size(), kNamedRanks); ++i)
-    out += text(i == 1 ? ". The same goes for rank " : ", ", ranks[i]);
+    out += text(i == 1 ? ". Also different: rank " : ", ", ranks[i]);
   if (ranks.size() > kNamedRanks) out += text(" and ", ranks.size() - kNamedRanks, " more");
   return out;
 }
@@ -87,8 +87,8 @@ Result<Transport> by_devices(const Facts& facts) {
            " as ", place(facts, sharing.front()), " does: ", sharing.size(), " ranks, and ",
            counted(std::ssize(devices.at(facts[usual].uuid)), "rank"), " on the device of ",
            place(facts, usual), " (", seen(facts[usual]),
-           "). Is a device missing there (nvidia-smi, CUDA_VISIBLE_DEVICES, "
-           "--gpus-per-task)? Start as many ranks on a machine as it has devices")};
+           "). Is a device missing there (nvidia-smi, CUDA_VISIBLE_DEVICES, --gpus-per-task)? "
+           "Start one rank for each device of a machine")};
 }
 
 }  // namespace
@@ -107,14 +107,15 @@ const char* transport_name(Transport transport) {
 std::string transport_text(Transport transport, const std::vector<RankFacts>& facts) {
   const std::string ranks = text(counted(std::ssize(facts), "rank"), " exchange tensors ");
   switch (transport) {
-    case Transport::kMemory: return ranks + "through memory that they share";
+    case Transport::kMemory: return ranks + "through shared memory";
     case Transport::kGloo: return ranks + "over Gloo, from host to host";
     case Transport::kNccl:
       return text(ranks, "over NCCL ", facts.front().collectives, ", from device to device");
     case Transport::kStaged: break;
   }
-  return text(ranks, "through the host, for ", ranks_of_devices(facts).begin()->second.size(),
-              " of them share a device, which NCCL cannot: slow, for tests");
+  return text(
+      ranks, "through host memory, because ", ranks_of_devices(facts).begin()->second.size(),
+      " of them share a device, which NCCL does not support; this is slow and meant for tests");
 }
 
 Result<Transport> choose_transport(const std::vector<RankFacts>& facts) {
@@ -125,10 +126,10 @@ Result<Transport> choose_transport(const std::vector<RankFacts>& facts) {
   if (facts.front().kind == kCpuKind)
     return ranks_of_node(facts) >= std::ssize(facts) ? Transport::kMemory : Transport::kGloo;
   LOCKSTEP_RETURN_IF_ERROR(all_alike(facts, &RankFacts::capability, "has compute capability",
-                                     "All ranks must compute on the same kind of device, or "
-                                     "losses depend on who computes what"));
+                                     "All ranks must compute on the same kind of device; otherwise "
+                                     "the losses depend on which rank computes what"));
   LOCKSTEP_RETURN_IF_ERROR(
-      all_alike(facts, &RankFacts::collectives, "has NCCL", "All ranks must load the same one"));
+      all_alike(facts, &RankFacts::collectives, "has NCCL", "All ranks must load the same NCCL"));
   return by_devices(facts);
 }
 

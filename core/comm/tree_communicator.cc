@@ -63,7 +63,7 @@ std::string with_size(const std::string& one) {
 }
 
 Error unreadable() {
-  return {Code::kPeerLost, "what a rank says cannot be read: it runs another version"};
+  return {Code::kPeerLost, "cannot parse the message of a rank; run the same build on all nodes"};
 }
 
 Result<std::vector<std::string>> without_sizes(std::string_view all) {
@@ -285,7 +285,7 @@ class GlooTree::Travel : public Pending {
         number_(++tree_.begun_),
         first_(cargo_ && tree_.levels_.front().span == 1 ? tree_.rise_in(0, *cargo_) : nullptr) {}
   Result<void> wait() override {
-    LOCKSTEP_CHECK(++tree_.waited_for_ == number_, number_, ": waited for out of turn");
+    LOCKSTEP_CHECK(++tree_.waited_for_ == number_, number_, ": it was waited for out of order");
     if (cargo_) {
       if (!first_) first_ = tree_.rise_in(0, *cargo_);
       LOCKSTEP_RETURN_IF_ERROR(tree_.rise(std::move(first_), *cargo_));

@@ -52,7 +52,7 @@ CopyGroups::CopyGroups(Communicator& group, Communicator& peers, int shard_size)
     : both_legs_(group, peers), shard_(&group), copies_(&peers) {
   if (shard_size == group.world_size()) return;
   LOCKSTEP_CHECK(shard_size == 1 || shard_size == both_legs_.world_size(), shard_size,
-                 " ranks share a copy, in groups of ", group.world_size());
+                 " ranks share a copy of the state, in groups of ", group.world_size());
   shard_ = &alone_;
   copies_ = &both_legs_;
   if (shard_size > 1) std::swap(shard_, copies_);

@@ -123,7 +123,7 @@ Graphs* graphs_of(const Form& form) {
     if (why.empty()) {
       at->second = std::move(graphs);
     } else {
-      log_info("attention is LibTorch's flash kernel, for cuDNN has none: ", why);
+      log_info("attention uses LibTorch's flash kernel, because cuDNN cannot run it: ", why);
     }
   }
   return at->second.get();

@@ -51,9 +51,9 @@ RotaryTables rotary_tables(const DecoderOptions& o, const layout::DecoderShape& 
 
 Result<void> check_device(const layout::ModelSpec& spec, at::Device device) {
   if (spec.shape.experts == 0 || device.is_cpu()) return {};
-  return Error{Code::kConfig, text("the family ", spec.shape.family,
-                                   " has experts, which are computed on CPUs alone; hide the GPUs "
-                                   "(CUDA_VISIBLE_DEVICES=)")};
+  return Error{Code::kConfig,
+               text("the family ", spec.shape.family,
+                    " has experts, which run on CPUs only; hide the GPUs (CUDA_VISIBLE_DEVICES=)")};
 }
 
 StageSequence make_decoder(const layout::ModelSpec& spec, const DecoderOptions& o) {

@@ -55,7 +55,7 @@ Experts::Experts(const layout::DecoderShape& shape, const layout::UnitSpec& unit
 }
 
 Routing Experts::route(const UnitPart& unit, const at::Tensor& h_RD) const {
-  LOCKSTEP_CHECK(h_RD.is_cpu(), "experts are on the CPU alone");
+  LOCKSTEP_CHECK(h_RD.is_cpu(), "experts run on CPUs only");
   const at::Tensor logits = product(h_RD, unit.weight(router_).t());
   const int64_t rows = h_RD.size(0), e = shape_.experts, k = shape_.chosen;
   Routing r;

@@ -11,14 +11,12 @@ NotFinite judge_not_finite(NanPolicy policy, size_t left_out) {
   if (policy == NanPolicy::kRollback && left_out < kMaxLeftOut)
     return {NotFinite::Verdict::kGoBack, ""};
   if (policy == NanPolicy::kRollback)
-    return {
-        NotFinite::Verdict::kStop,
-        text(kMaxLeftOut,
-             " steps are left out already, and more are not: lower optimizer.lr, or look at the "
-             "data")};
+    return {NotFinite::Verdict::kStop, text(kMaxLeftOut,
+                                            " steps are skipped already, which is the most that "
+                                            "may be; lower optimizer.lr or check the data")};
   return {NotFinite::Verdict::kStop,
-          "A restart would give the same bits: lower optimizer.lr, look at the data of this step, "
-          "or see training.nan_policy"};
+          "A restart would compute the same bits again: lower optimizer.lr, check the data of this "
+          "step, or set training.nan_policy"};
 }
 
 bool is_left_out(const std::vector<int64_t>& skip_list, int64_t step) {

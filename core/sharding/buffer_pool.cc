@@ -26,7 +26,7 @@ c10::DataPtr BufferPool::take(size_t bytes) {
 void BufferPool::give(c10::DataPtr buffer) {
   LOCKSTEP_CHECK(buffer.get() != nullptr, "given memory was given before");
   const auto found = bytes_of_.find(buffer.get());
-  LOCKSTEP_CHECK(found != bytes_of_.end(), "given memory is not the pool's");
+  LOCKSTEP_CHECK(found != bytes_of_.end(), "the memory that was given back is not the pool's");
   idle_[found->second].push_back(std::move(buffer));
 }
 

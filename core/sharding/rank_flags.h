@@ -34,12 +34,12 @@ SaveTrouble trouble_of(const SaveOutage& outage, double most_s, Code last);
 Code end_code(SaveTrouble any);
 
 struct RankFlags {
-  bool stop = false;       // this rank was asked to stop
-  bool save_busy = false;  // its checkpoint engine still writes
-  SaveTrouble trouble = SaveTrouble::kNone;
-  bool save_time = false;      // one is due by rank 0's clock
-  bool snapshot_busy = false;  // a snapshot in memory is under way
-  int64_t snapshot_step = -1;  // newest one that is complete
+  bool stop = false;                         // this rank was asked to stop; merged by or
+  bool save_busy = false;                    // its checkpoint engine still writes; or
+  SaveTrouble trouble = SaveTrouble::kNone;  // the maximum
+  bool save_time = false;                    // one is due by rank 0's clock; or
+  bool snapshot_busy = false;                // a snapshot in memory is under way; or
+  int64_t snapshot_step = -1;                // newest one that is complete; the minimum
 
   // As they travel.
   using Words = std::array<uint64_t, layout::kRankFlags>;

@@ -82,7 +82,7 @@ Result<std::string> SlotAudit::difference(const AuditVerdict& verdict, const Slo
                                       all->data() + by * std::ssize(mine) + std::ssize(mine) / 2);
     if (!found.empty()) return text("slot ", *map_.slot(0, static_cast<int>(place)), ": ", found);
   }
-  return std::string("only answers that came later differ");
+  return std::string("only later answers differ");
 }
 
 // Where the answers of two ranks for a slot differ; "": nowhere.

@@ -121,8 +121,8 @@ double CheckpointSaves::silent_s() {
   const double silent = now_s - answered_s_;
   if (silent >= kSay_s && !std::exchange(said_silent_, true))
     log_warning("checkpoint storage has not answered for ", fixed(silent, 0),
-                " s; training goes on without saves for ", fixed(most_silent_s_ / 60, 1),
-                " minutes at most (checkpoint.outage_minutes)");
+                " s; training continues without saves for at most ", fixed(most_silent_s_ / 60, 1),
+                " minutes (checkpoint.outage_minutes)");
   return silent;
 }
 
@@ -252,9 +252,8 @@ void CheckpointSaves::note(const checkpoint::SaveReport& report) {
   if (!outage_) {
     outage_ = SaveOutage{now_s, now_s, 0};
     if (env_.rank() == 0 && config_.outage_minutes > 0 && report.step != last_step_)
-      log_warning("training goes on without saves for ", config_.outage_minutes,
-                  " minutes at most (checkpoint.outage_minutes); one is tried every ", kAgain_s,
-                  " s");
+      log_warning("training continues without saves for at most ", config_.outage_minutes,
+                  " minutes (checkpoint.outage_minutes); a save is tried every ", kAgain_s, " s");
   }
   outage_->failed_s = now_s;
   ++outage_->failures;
@@ -265,14 +264,14 @@ Error CheckpointSaves::outage(SaveTrouble any) {
   take_reports();
   const Code code = end_code(any);
   const std::string here =
-      busy()    ? text("; storage has not answered for ", fixed(silent_s(), 0), " s here")
-      : outage_ ? text("; the last one of ", outage_->failures, " here: ", last_report_.error)
-                : std::string(" on other ranks");
-  return {code, text("saves failed in a row, for longer than checkpoint.outage_minutes = ",
-                     config_.outage_minutes, " allows", here,
-                     "; the newest committed checkpoint is intact: ",
-                     code == Code::kNoSpace ? "make room, or raise the limit, and " : "",
-                     "run the same command")};
+      busy()    ? text("; storage has not answered for ", fixed(silent_s(), 0), " s on this rank")
+      : outage_ ? text("; the last of ", outage_->failures,
+                       " failures on this rank: ", last_report_.error)
+                : std::string("; they failed on other ranks");
+  return {code, text("saves have failed for longer than checkpoint.outage_minutes = ",
+                     config_.outage_minutes, here, "; the newest committed checkpoint is intact: ",
+                     code == Code::kNoSpace ? "free some space, or raise the limit, and " : "",
+                     "run the same command to resume")};
 }
 
 Result<void> CheckpointSaves::finish(const TrainerState& state) {
@@ -288,9 +287,10 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
                                        : busy()            ? ": storage does not answer"
                                                            : ": " + last_report_.error)};
     if (attempt == 1 && env_.rank() == 0)
-      log_warning("training is over, and the run waits for its last save: it is tried every ",
-                  kAgain_s, " s, until saves have failed for ", config_.outage_minutes,
-                  " minutes (checkpoint.outage_minutes). Ctrl-C twice ends the run without it");
+      log_warning(
+          "training is over, but the last save has not succeeded: it is tried again every ",
+          kAgain_s, " s until saves have failed for ", config_.outage_minutes,
+          " minutes (checkpoint.outage_minutes). Press Ctrl-C twice to end the run without it");
     for (double waited_s = 0; waited_s < kAgain_s; waited_s += kPause_ns * 1e-9) {
       env_.progress.touch();
       env_.clock.sleep_ns(kPause_ns);
@@ -319,7 +319,7 @@ Result<void> CheckpointSaves::read_back() {
                      return checkpoint::check_fingerprints(mine.value().manifest, whole);
                    },
                    kReadBack));
-  if (wrong) return wrong->in(text("the final checkpoint does not read back: ", directory));
+  if (wrong) return wrong->in(text("the final checkpoint cannot be read back: ", directory));
   if (rank == 0)
     log_info("the checkpoint of step ", last_step_,
              " was read back by all ranks and is whole: ", directory);

@@ -92,7 +92,7 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
   const SlotLoss loss = whole.value();
   if (loss.valid_tokens == 0)
     return Error{Code::kConfig, text((o.tokens.empty() ? config.data.path : o.tokens.string()),
-                                     ": no token is predicted that counts in the loss")};
+                                     ": it has no token that counts in the loss")};
   if (!o.logits.empty())
     LOCKSTEP_RETURN_IF_ERROR(
         write_logits(file_system, o.logits, batches, npy, spec.shape.vocab_size, model));

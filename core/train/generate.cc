@@ -34,7 +34,7 @@ Result<void> load_newest(FileSystem& file_system, const Config& config, Training
     const auto loaded = load(file_system, config, entry.directory, model);
     if (loaded.ok() || loaded.error().code == Code::kConfig) return loaded;
     log_warning("cannot use ", entry.directory.string(), ": ", loaded.error().message,
-                "; trying the one before it");
+                "; trying the checkpoint before it");
   }
   return Error{Code::kNotFound,
                text("no usable checkpoint in ", config.checkpoint_folder().string())};

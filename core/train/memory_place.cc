@@ -23,7 +23,7 @@ Result<uint64_t> run_id_of(FileSystem& file_system, const std::filesystem::path&
     if (digits.ok()) return xxh3_64(digits.value());
     if (digits.error().code != Code::kDenied) return digits.error();
     log_warning(digits.error().message,
-                ": the run is another user's, whose snapshots in memory are not seen");
+                ": the run belongs to another user, so its snapshots in memory are not used");
     return number;
   }
   const std::string digits = hex64(number) + "\n";
@@ -82,11 +82,11 @@ Result<std::vector<checkpoint::Inventory>> take_inventory(FileSystem& file_syste
                                                           SharedStore& store) {
   if (place.leads()) {
     auto found = checkpoint::look(file_system, place.folder, place.run_id);
-    if (!found.ok()) log_warning("snapshots in memory are not seen: ", found.error().message);
+    if (!found.ok()) log_warning("cannot look for snapshots in memory: ", found.error().message);
     const checkpoint::Inventory inventory =
         found.ok() ? std::move(found).value() : checkpoint::Inventory();
     for (const std::string& problem : inventory.problems)
-      log_warning("a damaged snapshot in memory: ", problem);
+      log_warning("a snapshot in memory is damaged: ", problem);
     LOCKSTEP_RETURN_IF_ERROR(
         store.set(text("memory/found/", place.node()), checkpoint::inventory_text(inventory)));
   }

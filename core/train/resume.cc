@@ -41,8 +41,8 @@ std::string damaged_text(const std::vector<checkpoint::CatalogEntry>& entries) {
 // operating system would not read now it may read after a restart.
 Error refuse_to_start_over(const Config& config, const Proposal& refused) {
   return {refused.unread ? Code::kIo : Code::kConfig,
-          text("there are checkpoints in ", config.checkpoint_folder().string(),
-               " and none can be used; mend one, or move the folder away to start from step 0:",
+          text("no checkpoint in ", config.checkpoint_folder().string(),
+               " can be used; repair one, or move the folder away to start from step 0:",
                refused.refusal)};
 }
 
@@ -83,9 +83,9 @@ Result<void> same_moments(const TrainerState& state, const Config& config,
   if (was == is) return {};
   return Error{Code::kConfig,
                text("the run in ", where, " keeps AdamW's moments in ", was,
-                    " and the config says ", key, " = ", is, ": give --", key, " ", was,
-                    ", or begin a run of its own from these weights, with another "
-                    "--job.dump_folder and --checkpoint.initial_load_path")};
+                    " but the config says ", key, " = ", is, ": give --", key, " ", was,
+                    ", or start a new run from these weights with another --job.dump_folder and "
+                    "--checkpoint.initial_load_path")};
 }
 
 Result<TrainerState> state_of(const checkpoint::Manifest& manifest, const std::string& where) {
@@ -103,17 +103,16 @@ Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config
   if (state.slots != config.slots())
     return Error{
         Code::kConfig,
-        text("the run in ", where, " has ", state.slots, " slots a step and the config says ",
+        text("the run in ", where, " has ", state.slots, " slots a step but the config says ",
              config.slots(), "; the number of slots is part of the run: give --training.slots ",
              state.slots, ", or start a new run with another --job.dump_folder")};
   for (const LineDifference& d : differing_lines(state.identity, identity_lines(config)))
     if (d.name == "optimizer.name" && d.was != "(absent)")
-      return Error{Code::kConfig,
-                   text("the run in ", where, " is trained by optimizer.name = ", d.was,
-                        " and the config says ", d.is,
-                        ", whose state is another: give --optimizer.name ", d.was,
-                        ", or begin a run of its own from these weights, with another "
-                        "--job.dump_folder and --checkpoint.initial_load_path")};
+      return Error{Code::kConfig, text("the run in ", where, " is trained by optimizer.name = ",
+                                       d.was, " but the config says ", d.is,
+                                       ", whose state is different: give --optimizer.name ", d.was,
+                                       ", or start a new run from these weights with another "
+                                       "--job.dump_folder and --checkpoint.initial_load_path")};
   LOCKSTEP_RETURN_IF_ERROR(same_moments(state, config, where));
   return state;
 }
@@ -135,7 +134,7 @@ std::string snapshot_name(const checkpoint::Snapshot& snapshot) {
   for (const auto& homes : snapshot.homes) from_buddies += homes.front().buddy;
   return text("memory (generation ", snapshot.whole.generation, ", ", snapshot.homes.size(),
               " part(s), ",
-              from_buddies == 0 ? "all of the ranks' own nodes"
+              from_buddies == 0 ? "all from the ranks' own nodes"
                                 : text(from_buddies, " of them kept by a buddy"),
               ")");
 }
@@ -155,8 +154,9 @@ struct Loader {
                                 checkpoint::Surplus::kRefused);
     const std::string keys = matched.ok() ? "" : other_model(state, config);
     if (keys.empty()) return matched;
-    return Error{matched.error().code, text("another model than the checkpoint's: ", keys,
-                                            "; another --job.dump_folder begins a run of its own")};
+    return Error{matched.error().code,
+                 text("the config describes another model than the checkpoint: ", keys,
+                      "; undo this change, or start a new run with another --job.dump_folder")};
   }
 
   Result<LoadedPart> from_disk(const std::string& directory, Resumed& resumed) {
@@ -212,10 +212,11 @@ Result<Candidates> find_candidates(FileSystem& file_system, const Config& config
   LOCKSTEP_TRY(auto entries, list_all(file_system, config.checkpoint_folder()));
   for (const auto& entry : entries) {
     if (entry.suspect)
-      log_warning("passed over: ", entry.directory.filename().string(), ": suspect (",
+      log_warning("skipping checkpoint ", entry.directory.filename().string(), ": it is suspect (",
                   checkpoint::kSuspectsName, ")");
     else if (!entry.committed)
-      log_warning("not usable: ", entry.directory.filename().string(), ": ", entry.problem);
+      log_warning("skipping unusable checkpoint ", entry.directory.filename().string(), ": ",
+                  entry.problem);
     common.next_generation = std::max(common.next_generation, entry.generation + 1);
   }
   std::erase_if(entries, [](const auto& entry) { return entry.suspect; });
@@ -230,13 +231,13 @@ Result<Candidates> find_candidates(FileSystem& file_system, const Config& config
   LOCKSTEP_TRY(const auto suspects, read_suspects_of(file_system, config));
   for (const auto& snapshot : checkpoint::usable_snapshots(in_memory, disk, passed_over)) {
     if (checkpoint::is_suspect(suspects, snapshot.whole.step, snapshot.whole.generation)) {
-      passed_over.push_back(text("of step ", snapshot.whole.step, ": suspect"));
+      passed_over.push_back(text("step ", snapshot.whole.step, ": it is suspect"));
       continue;
     }
     found.rounds.push_back(common);
     found.rounds.back().snapshot = checkpoint::snapshot_text(snapshot);
   }
-  for (const std::string& why : passed_over) log_info("a snapshot in memory is passed over: ", why);
+  for (const std::string& why : passed_over) log_info("skipping a snapshot in memory: ", why);
   for (const auto& entry : entries) {
     if (!entry.committed) continue;
     found.rounds.push_back(common);

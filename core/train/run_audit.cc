@@ -41,34 +41,34 @@ Result<void> RunAudit::take(int64_t step, const StepAudit& audit, TrainerState& 
   const std::vector<std::string> hosts = host_names();
   const std::string found = finding(step, audit, hosts);
   if (config_.audit.action == AuditAction::kWarn) {
-    if (env_.rank() == 0) log_error(found, "; training goes on (audit.action)");
+    if (env_.rank() == 0) log_error(found, "; training continues (audit.action = warn)");
     state.audit_found = true;
     return {};
   }
   const bool marked = mark_suspects(step, verdict, state.audited_step, hosts);
   Communicator& all = *env_.membership.communicator;
-  const auto heard = gather_words(all, {marked ? 0u : 1u});  // who has left had heard from all
+  const auto heard = gather_words(all, {marked ? 0u : 1u});  // a departed rank had every vote
   const bool unmarked = heard.ok() && std::count(heard.value().begin(), heard.value().end(), 1) > 0;
   const bool stops =
       config_.audit.action == AuditAction::kStop || verdict.wrong.empty() || unmarked;
   if (stops || names(verdict, env_.rank()))
     return Error{Code::kWrongBits,
                  text(found,
-                      "; the update was not made. Keep it out of the next job (sbatch "
-                      "--exclude), and have the device tested",
-                      unmarked ? text(". What was saved after step ", state.audited_step,
-                                      " is suspect, and could not be marked so: remove it before "
-                                      "the run is started again")
+                      "; the update was not made. Exclude the node from the next job (sbatch "
+                      "--exclude) and have its device tested",
+                      unmarked ? text(". Checkpoints after step ", state.audited_step,
+                                      " are suspect but could not be marked as such: remove them "
+                                      "before the run is started again")
                                : "")};
   const auto ended = gather_words(all, {0});
-  return Error{Code::kPeerLost, text(found, ended.ok() ? "" : "; it has ended")};
+  return Error{Code::kPeerLost, text(found, ended.ok() ? "" : "; its worker has ended")};
 }
 
 std::vector<std::string> RunAudit::host_names() const {
   const auto ranks = static_cast<size_t>(env_.world_size());
   auto hosts = hosts_of_ranks(*env_.membership.store, config_.comm.init_timeout_seconds);
   if (hosts.ok() && hosts.value().size() == ranks) return std::move(hosts).value();
-  log_warning("the names of the hosts cannot be had",
+  log_warning("cannot tell the host names of the ranks",
               hosts.ok() ? "" : ": " + hosts.error().message);
   return std::vector<std::string>(ranks, "an unknown host");
 }
@@ -82,7 +82,7 @@ std::string RunAudit::finding(int64_t step, const StepAudit& audit,
   const std::string who =
       verdict.wrong.empty()
           ? text(ranks_text(verdict.undecided, hosts),
-                 " contradict each other, and no third rank says which of them is right")
+                 " contradict each other, and no third rank can tell which is right")
           : text(ranks_text(verdict.wrong, hosts), does);
   return text("step ", step, ": an audit found that ", who, ": ", audit.difference);
 }
@@ -93,7 +93,7 @@ bool RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict, int64_t 
   while (names(verdict, witness)) ++witness;
   if (env_.rank() != witness % env_.world_size() || !config_.checkpoint.enable) return true;
   if (audited_step < 0) {
-    log_warning("no audit came before this one: no checkpoint is marked as suspect");
+    log_warning("this was the first audit, so no checkpoint is marked as suspect");
     return true;
   }
   checkpoint::Suspects found{audited_step, generation_, step, {}, {}};
@@ -102,11 +102,11 @@ bool RunAudit::mark_suspects(int64_t step, const AuditVerdict& verdict, int64_t 
   const auto marked =
       checkpoint::add_suspects(env_.file_system, config_.checkpoint_folder(), found);
   if (marked.ok())
-    log_warning("what was saved after step ", audited_step, " is suspect (",
-                checkpoint::kSuspectsName, "), and no resume takes it");
+    log_warning("checkpoints after step ", audited_step, " are suspect (",
+                checkpoint::kSuspectsName, "), and no resume uses them");
   else
-    log_error("what was saved after step ", audited_step,
-              " is suspect, and cannot be marked so: ", marked.error().message);
+    log_error("checkpoints after step ", audited_step,
+              " are suspect but cannot be marked as such: ", marked.error().message);
   return marked.ok();
 }
 

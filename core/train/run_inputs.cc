@@ -34,7 +34,7 @@ Result<std::unique_ptr<RunInputs>> RunInputs::open(FileSystem& file_system, cons
     auto opened = open("val");
     if (!opened.ok())
       return opened.error().in(
-          "held-out samples for validation (validation.freq = 0 does without)");
+          "held-out samples for validation (set validation.freq = 0 to train without)");
     in->validation_data = std::move(opened).value();
   }
   std::string weights = "random";

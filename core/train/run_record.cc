@@ -112,7 +112,8 @@ Result<std::unique_ptr<RunRecord>> RunRecord::create(FileSystem& file_system, Cl
   if (opened && !opened->ok()) return opened->error();
   if (!opened)
     log_warning(record->folder().string(),
-                ": its storage has not answered for a second; what is logged of steps follows");
+                ": the storage of this file has not answered for a second; step lines are written "
+                "when it does");
   return record;
 }
 
@@ -141,7 +142,7 @@ bool RunRecord::has_files() {
   if (steps_) return true;
   const auto opened = open_files();
   if (!opened.ok() && !std::exchange(said_closed_, true))
-    log_warning("the log of steps lacks lines: ", opened.error().message);
+    log_warning("the step log lacks lines: ", opened.error().message);
   return steps_ != nullptr;
 }
 
@@ -200,8 +201,8 @@ void RunRecord::add_line(LoggedStep logged, const std::string& line) {
     ++redone_;
     if (*known != logged.loss_hex) {
       ++mismatches_;
-      log_error("step ", logged.step, " was redone and its loss is ", logged.loss_hex, ", not ",
-                *known, " as logged before: the bits differ from here on");
+      log_error("step ", logged.step, " was redone and its loss is ", logged.loss_hex, "; it was ",
+                *known, " before the restart; the bits differ from here on");
     }
   }
   steps_->add(std::move(logged));
@@ -229,8 +230,8 @@ void RunRecord::write_step(const StepRecord& r, LoggedStep logged, std::string l
     add_scalars(logged.step, scalars);
   });
   if (!written && left_out_++ == 0)
-    log_warning("the log of steps lacks lines from step ", r.step,
-                " on: its storage hangs, and as many wait as may");
+    log_warning("step lines are dropped from step ", r.step,
+                " on: the storage of the step log hangs and the log queue is full");
 }
 
 // The phases of a step, and what comes after it.
@@ -291,7 +292,7 @@ void RunRecord::add_late_validation(int64_t step, double loss) {
 void RunRecord::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {
   if (!tensorboard_) return;
   if (auto added = tensorboard_->add_scalars(step, scalars); !added.ok())
-    log_warning("TensorBoard event not written: ", added.error().message);
+    log_warning("cannot write a TensorBoard event: ", added.error().message);
 }
 
 std::vector<Scalar> RunRecord::scalars_of(const StepRecord& r, double tps) const {
@@ -401,7 +402,7 @@ void RunRecord::publish_metrics(bool finished) {
     metrics.update(own);
     if (auto done = publish_file(file_system_, folder() / "metrics.json", metrics.dump(2) + "\n");
         !done.ok())
-      log_warning("metrics.json not written: ", done.error().message);
+      log_warning("cannot write metrics.json: ", done.error().message);
   };
   writes_.post_latest("metrics.json", publish);
 }

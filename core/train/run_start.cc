@@ -44,11 +44,12 @@ Result<void> check_found(const TrainerEnvironment& env, const RunInputs& inputs,
   for (const std::string& line : differing) {
     all += (all.empty() ? "" : "; ") + line;
     if (env.rank() == 0)
-      log_warning("resuming with another identity, bits may differ from here on: ", line);
+      log_warning("resuming under another identity, so the bits may differ from here on: ", line);
   }
   if (!differing.empty() && inputs.config.checkpoint.strict_identity)
-    return Error{Code::kConfig, text("checkpoint.strict_identity: ", found.from,
-                                     " was made under another identity: ", all)};
+    return Error{Code::kConfig,
+                 text(found.from, " was made under another identity: ", all,
+                      "; undo the change, or set checkpoint.strict_identity = false")};
   if (env.rank() == 0)
     log_notice("resumed from ", found.from, " at step ", found.state.step, ": ",
                bytes_text(static_cast<uint64_t>(found.read_bytes)), " in ", fixed(found.seconds, 3),

@@ -44,14 +44,14 @@ std::string run_difference(const std::string& what, const std::vector<int>& odd,
                            const std::vector<std::string>& rank_0s,
                            const std::vector<std::string>& theirs) {
   const int rank = odd.front();
-  std::string out = text("rank ", rank, " has another ", what, " than rank 0: ");
+  std::string out = text("rank ", rank, " has a different ", what, " than rank 0: ");
   const std::vector<LineDifference> differing = differing_lines(rank_0s, theirs);
   for (size_t i = 0; i < std::min(differing.size(), kNamedKeys); ++i)
     out += text(i == 0 ? "" : "; ", differing[i].name, " is ", differing[i].is, ", and ",
                 differing[i].was, " on rank 0");
   if (differing.size() > kNamedKeys) out += text("; and ", differing.size() - kNamedKeys, " more");
   for (size_t i = 1; i < std::min(odd.size(), kNamedRanks); ++i)
-    out += text(i == 1 ? ". Others differ from rank 0 too: " : ", ", odd[i]);
+    out += text(i == 1 ? ". These also differ from rank 0: " : ", ", odd[i]);
   if (odd.size() > kNamedRanks) out += text(" and ", odd.size() - kNamedRanks, " more");
   return out +
          ". All ranks of a job must compute the same run: start each with the same config, "

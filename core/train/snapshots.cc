@@ -68,7 +68,8 @@ Result<std::unique_ptr<Snapshots>> Snapshots::create(Options options) {
     s->link_ = std::make_unique<ConnectedLink>(*options.buddies);
     o.link = s->link_.get();
     const bool other = place.node_of_rank[static_cast<size_t>(buddy)] != place.node();
-    log_info("snapshots go to rank ", buddy, other ? " of another node" : " of the same node");
+    log_info("snapshots are copied to rank ", buddy,
+             other ? " on another node" : " on the same node");
   }
   LOCKSTEP_TRY(s->tier_, checkpoint::MemoryTier::create(o, options.file_system, options.live));
   return s;
@@ -99,11 +100,12 @@ Result<void> Snapshots::make_room(const std::vector<int64_t>& slot_bytes) {
     Result<void> dropped = drop(options_.resumed.snapshot_folder);
     if (dropped.ok() && older_left_ && room() < need) {
       log_warning(
-          "too little memory to keep the snapshot that was resumed from: until the next "
-          "one the disk is what a failure falls back to");
+          "there is too little memory to keep the snapshot that the run resumed from; until the "
+          "next snapshot a failure falls back to the disk");
       dropped = drop("");
     }
-    if (!dropped.ok()) log_warning("memory of older snapshots stays: ", dropped.error().message);
+    if (!dropped.ok())
+      log_warning("cannot free the memory of older snapshots: ", dropped.error().message);
     const int64_t there = room();
     LOCKSTEP_RETURN_IF_ERROR(options_.store.set(
         key, there >= need ? ""
@@ -153,7 +155,7 @@ void Snapshots::take_reports() {
     if (!report.error.empty())
       log_warning("the snapshot of step ", report.step, " failed: ", report.error);
     if (!report.buddy_error.empty())
-      log_warning("no more copies to the buddy: ", report.buddy_error);
+      log_warning("snapshots are no longer copied to the buddy rank: ", report.buddy_error);
   }
 }
 
@@ -162,7 +164,8 @@ void Snapshots::forget_older() {
   if (!options_.place.leads()) return;
   const auto removed = checkpoint::remove_older_snapshots(
       options_.file_system, options_.place.folder, options_.resumed.next_generation, "");
-  if (!removed.ok()) log_warning("memory of older snapshots stays: ", removed.error().message);
+  if (!removed.ok())
+    log_warning("cannot free the memory of older snapshots: ", removed.error().message);
 }
 
 }  // namespace lockstep::core

@@ -27,8 +27,8 @@ class LiveState : public checkpoint::StateSource {
                                        int64_t buffer_bytes = layout::kSaveBufferBytes);
   // Where the state lies on a device, reads from now on have what it was given until now.
   virtual void freeze() = 0;
-  // What it is given from now on begins after what was read. Requires: all reads since freeze()
-  // have said that the state may change. On the host this is all that is needed.
+  // Later device work waits for the reads. Requires: all reads since freeze() have said that the
+  // state may change. On the host this is all that is needed.
   virtual void thaw() = 0;
 };
 

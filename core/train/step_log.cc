@@ -65,9 +65,9 @@ Result<std::unique_ptr<StepLog>> StepLog::open(FileSystem& file_system,
   }
   if (!damaged.empty()) {
     const auto done = set_aside(file_system, path, damaged, whole);
-    log_warning(path.string(), ": damaged lines: ", places,
-                done.ok() ? text("; set aside in ", kDamagedName)
-                          : text("; left where they are: ", done.error().message));
+    log_warning(path.string(), " has malformed lines: ", places,
+                done.ok() ? text("; they were moved to ", kDamagedName)
+                          : text("; they cannot be moved: ", done.error().message));
     if (done.ok()) all = std::move(whole);
   }
   log->end_ = std::ssize(all);
@@ -85,13 +85,14 @@ void StepLog::flush() {
   if (pending_.empty()) return;
   const auto written = write_pending();
   if (written.ok()) {
-    if (std::exchange(warned_, false)) log_info(path_.string(), " has all its lines again");
+    if (std::exchange(warned_, false)) log_info(path_.string(), " is complete again");
     return;
   }
   if (!std::exchange(warned_, true))
-    log_warning(path_.string(), " lacks lines, which are written later: ", written.error().message);
+    log_warning(path_.string(),
+                ": cannot write step lines now, trying again later: ", written.error().message);
   if (pending_.size() < kMostPendingBytes) return;
-  log_warning(path_.string(), ": ", pending_.size(), " bytes of lines are given up");
+  log_warning(path_.string(), ": dropped ", pending_.size(), " bytes of step lines");
   pending_.clear();
 }
 

@@ -109,7 +109,7 @@ Result<std::unique_ptr<TensorboardWriter>> TensorboardWriter::create(FileSystem&
     return writer;
   }
   return Error{Code::kIo, text((options.directory / stem).string(), "*: ", kMaxFilesOfOneSecond,
-                               " files of one second and process exist already")};
+                               " files of the same second and process exist already")};
 }
 
 Result<void> TensorboardWriter::add_scalars(int64_t step, const std::vector<Scalar>& scalars) {

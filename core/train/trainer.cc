@@ -119,10 +119,12 @@ Result<void> Trainer::run() {
   if (is_last(state_.step) && env_.rank() == 0)
     log_notice("nothing to do: the newest checkpoint is at step ", state_.step, " of ",
                config_.training.steps,
-               state_.step < config_.training.steps ? ", and validation.patience is over" : "");
+               state_.step < config_.training.steps ? ", and validation.patience is exhausted"
+                                                    : "; raise training.steps to train longer");
   if (env_.rank() == 0)
     log_notice("Training starts at step ", state_.step + 1,
-               "; tps, tflops and mfu are one rank's of ", env_.world_size());
+               "; tps, tflops and mfu are per rank, and the number of ranks is ",
+               env_.world_size());
   bool stop = false;
   bool warm = false;
   LOCKSTEP_RETURN_IF_ERROR(validate_what_was_left_out(stop));
@@ -156,7 +158,7 @@ Result<void> Trainer::one_step(bool& stop) {
   const auto path = config_.dump_folder() / config_.profiling.save_traces_folder /
                     text("iteration_", step) / text("rank", env_.rank(), "_trace.json");
   if (const auto written = trace->publish(env_.file_system, path); !written.ok())
-    log_warning("a trace is not written: ", written.error().message);
+    log_warning("cannot write a trace: ", written.error().message);
   return {};
 }
 
@@ -250,7 +252,7 @@ Result<void> Trainer::pass_over(StepRecord& record) {
   LOCKSTEP_TRY(record.outcome, step_->pass_over(record.step, my_flags()));
   record.skipped = "left out";
   if (env_.rank() == 0)
-    log_warning("step ", record.step, " is left out: it is on the skip list (",
+    log_warning("step ", record.step, " is skipped: it is on the skip list (",
                 state_.skip_list.size(), " of at most ", kMaxLeftOut, ")");
   return {};
 }
@@ -293,7 +295,8 @@ Result<std::optional<double>> Trainer::validate_if_due(int64_t step, bool& stop)
   if (!inputs_->validation_data || (step % config_.validation.freq != 0 && !last))
     return std::optional<double>();
   if (stop && !last) {
-    if (env_.rank() == 0) log_info("no validation after step ", step, ": a stop is asked");
+    if (env_.rank() == 0)
+      log_info("skipping the validation after step ", step, ", because a stop was requested");
     return std::optional<double>();
   }
   env_.progress.set_phase(step, Phase::kEval);
@@ -311,8 +314,8 @@ Result<std::optional<double>> Trainer::validate_if_due(int64_t step, bool& stop)
                                  static_cast<double>(std::max<int64_t>(1, loss->valid_tokens)));
   stop = true;
   if (env_.rank() == 0)
-    log_notice("the validation after step ", step, " ends behind slot ", begun, " of ",
-               config_.validation.slots, ": a stop is asked");
+    log_notice("the validation after step ", step, " ends after slot ", begun, " of ",
+               config_.validation.slots, ", because a stop was requested");
   return std::optional<double>();
 }
 
@@ -325,7 +328,7 @@ Result<void> Trainer::validate_what_was_left_out(bool& stop) {
   LOCKSTEP_TRY(const auto loss, validate_if_due(step, stop));
   if (!loss) return {};
   if (env_.rank() == 0)
-    log_notice("the validation after step ", step, ", which a stop left out: loss ", *loss);
+    log_notice("the validation after step ", step, ", which a stop had skipped: loss ", *loss);
   if (record_) record_->add_late_validation(step, *loss);
   if (!add_validation(*loss) || !saves_ || !config_.checkpoint.keep_best) return {};
   env_.progress.set_phase(step, Phase::kSave);
@@ -341,7 +344,7 @@ bool Trainer::add_validation(double loss) {
   if (said.exhausted(config_.validation.patience) && env_.rank() == 0)
     log_notice("validation.patience: ", said.without_gain,
                " validations in a row without a lower loss",
-               said.best_step < 0 ? text(", and none was a number")
+               said.best_step < 0 ? text(", and every loss was NaN")
                                   : text(" than ", said.best_loss, " of step ", said.best_step),
                "; training ends at step ", state_.step, " of ", config_.training.steps);
   return best;
@@ -367,7 +370,7 @@ Result<void> Trainer::roll_back(const StepRecord& record) {
   if (env_.rank() == 0)
     log_error("step ", record.step, ": loss ", record.outcome.loss, ", gradient norm ",
               record.outcome.grad_norm, ": not finite; rolled back to step ", state_.step, " (",
-              back.to, "); step ", record.step, " will be left out");
+              back.to, "); step ", record.step, " will be skipped");
   if (!record_) return {};
   record_->set_data(state_.stretches);
   record_->set_skip_list(state_.skip_list, rollbacks_);
@@ -392,7 +395,7 @@ Result<void> Trainer::finish(bool stopped) {
   // Rank 0 may serve the store: nobody leaves before all have read what they wait for.
   at::Tensor mine = at::zeros({1}, at::kByte), all = at::zeros({env_.world_size()}, at::kByte);
   if (auto met = env_.membership.communicator->all_gather(all, mine)->wait(); !met.ok())
-    return met.error().in("waiting for all ranks at the end");
+    return met.error().in("waiting for all ranks at the end of the run");
   if (snapshots_) snapshots_->remove();
   if (record_) record_->finish(!stopped);
   if (record_ && traces_) env_.console << record_->phase_table() << std::flush;
@@ -401,8 +404,9 @@ Result<void> Trainer::finish(bool stopped) {
     log_notice(stopped ? "stopped" : "done", " at step ", step,
                ": results, logs and checkpoints are in ", config_.dump_folder().string());
   if (stopped)
-    return Error{Code::kAborted, text("stopped on request after step ", step,
-                                      "; saved; run the same command to go on")};
+    return Error{Code::kAborted,
+                 text("stopped on request after step ", step,
+                      "; a checkpoint was saved; run the same command to continue")};
   return {};
 }
 

@@ -128,7 +128,8 @@ Result<void> TrainingStep::take_loaded() {
   for (Unit* unit : trained_) {
     unit->state.push();
     auto done = unit->state.gather_copies(*groups_.copies);
-    if (!done.ok()) return done.error().in(text("passing on what was loaded of ", unit->spec.name));
+    if (!done.ok())
+      return done.error().in(text("broadcasting what was loaded of ", unit->spec.name));
   }
   refresh_copies();
   return {};

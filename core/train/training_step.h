@@ -26,7 +26,7 @@ struct StepOutcome {
   bool finite = true;
   std::optional<StepAudit> audit;  // where there was one
   StepDigests digests;             // where there was an update
-  RankFlags any;                   // over all ranks: or, or, max, or, or, min
+  RankFlags any;                   // over all ranks, merged as its fields say
 };
 
 class TrainingStep {

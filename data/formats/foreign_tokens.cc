@@ -55,8 +55,9 @@ Result<std::vector<fs::path>> files_of(FileSystem& file_system, DataKind kind, c
       file += ".bin";
     if (!file_system.exists(file)) return wrong(file, "no such file or folder");
     if (split != "train")
-      return wrong(file, "one file has no held-out samples: name a folder with a *train*", suffix,
-                   " and a *val*", suffix, ", or set validation.freq = 0");
+      return wrong(file, "one file has no held-out samples; give a folder with a *train*", suffix,
+                   " and a *val*", suffix,
+                   ", or set validation.freq = 0 to train without validation");
     return std::vector{file};
   }
   std::vector<fs::path> files;
@@ -75,34 +76,36 @@ Result<int32_t> first_integer(File& file) {
 
 Result<TokenRun> llmc_run(File& file, const fs::path& path, int64_t size) {
   if (size < kLlmcHeaderBytes)
-    return wrong(path, size, " bytes: shorter than llm.c's header of ", kLlmcHeaderBytes);
+    return wrong(path, size, " bytes are fewer than llm.c's header of ", kLlmcHeaderBytes);
   std::array<int32_t, 3> header{};
   LOCKSTEP_RETURN_IF_ERROR(file.read_at(std::as_writable_bytes(std::span(header)), 0));
   const auto [magic, version, tokens] = header;
   if (magic == kLlmcEvaluation)
-    return wrong(path, "an llm.c file of multiple-choice questions, not of tokens to train on");
+    return wrong(
+        path, "it is an llm.c file of multiple-choice questions, which has no tokens to train on");
   if (magic != kLlmcGpt2 && magic != kLlmcLlama3)
-    return wrong(path, "does not start with llm.c's magic number ", kLlmcGpt2, " or ", kLlmcLlama3,
-                 ", but with ", magic);
+    return wrong(path, "it does not start with llm.c's magic number ", kLlmcGpt2, " or ",
+                 kLlmcLlama3, ", but with ", magic);
   const bool gpt2 = magic == kLlmcGpt2;
   if (version != (gpt2 ? 1 : 7))
-    return wrong(path, "version ", version, " at byte offset 4; with magic number ", magic,
+    return wrong(path, "it has version ", version, " at byte offset 4; with magic number ", magic,
                  " this program reads version ", gpt2 ? 1 : 7);
   TokenRun run{path, {gpt2 ? 2 : 4, false}, kLlmcHeaderBytes, tokens};
   const int64_t whole = kLlmcHeaderBytes + run.tokens * run.type.bytes;
   if (tokens < 1 || size != whole)
-    return wrong(path, size, " bytes long, must be ", whole, " for the ", tokens,
-                 " tokens of its header: ", size < whole ? "cut short" : "grown");
+    return wrong(path, size, " bytes long, but it must have ", whole, " for the ", tokens,
+                 " tokens of its header: ", size < whole ? "truncated" : "it is too long");
   return run;
 }
 
 Result<TokenRun> nanogpt_run(File& file, const fs::path& path, int64_t size) {
   if (size == 0 || size % 2 != 0)
-    return wrong(path, size, " bytes: not a whole number of tokens of 2 bytes; cut short?");
+    return wrong(path, size,
+                 " bytes are not a whole number of 2-byte tokens; was the file truncated?");
   if (size >= kLlmcHeaderBytes) {
     LOCKSTEP_TRY(const int32_t first, first_integer(file));
     if (first == kLlmcGpt2 || first == kLlmcLlama3)
-      return wrong(path, "has llm.c's header: read it with data.kind = llmc");
+      return wrong(path, "it has llm.c's header; read it with data.kind = llmc");
   }
   return TokenRun{path, {2, false}, 0, size / 2};
 }
@@ -110,10 +113,10 @@ Result<TokenRun> nanogpt_run(File& file, const fs::path& path, int64_t size) {
 Result<TokenRun> npy_run(File& file, const fs::path& path) {
   LOCKSTEP_TRY(const NpyHeader header, read_npy_header(file, path.string()));
   const auto type = integer_type(header.descr);
-  if (!type) return wrong(path, "dtype ", header.descr, "; tokens are integers");
+  if (!type) return wrong(path, "its dtype is ", header.descr, ", but tokens must be integers");
   if (header.shape.size() != 1 || header.shape[0] == 0)
-    return wrong(path, "has ", header.shape.size(), " dimensions and ", header.elements(),
-                 " tokens; a stream of tokens has one dimension");
+    return wrong(path, "it has ", header.shape.size(), " dimensions and ", header.elements(),
+                 " tokens, but a stream of tokens must have one dimension");
   return TokenRun{path, *type, header.first_byte, header.shape[0]};
 }
 
@@ -129,8 +132,8 @@ Result<TokenRun> open_run(FileSystem& file_system, DataKind kind, const fs::path
   LOCKSTEP_TRY(TokenRun run, std::move(found));
   const int64_t whole = run.first_byte + run.tokens * run.type.bytes;
   if (size != whole)  // the index knows the length; the other formats have checked theirs
-    return wrong(path, size, " bytes long, must be ", whole, " for the ", run.tokens,
-                 " tokens of its index: ", size < whole ? "cut short" : "grown");
+    return wrong(path, size, " bytes long, but it must have ", whole, " for the ", run.tokens,
+                 " tokens of its index: ", size < whole ? "truncated" : "it is too long");
   run.file = std::move(file);
   return run;
 }

@@ -108,9 +108,9 @@ DatasetManifest from_json(const json& j) {
 std::string file_fault(int64_t version, const std::string& file, const Checksums& checksums,
                        int64_t count, int64_t width) {
   if (file.empty() || file.find('/') != std::string::npos)
-    return text("shard file name \"", file, "\"");
+    return text("bad shard file name \"", file, "\"");
   if ((version < kManifestVersion) != checksums.table_xxh3.empty())
-    return text(file, ": from version ", kManifestVersion, " on each file has its table_xxh3");
+    return text(file, ": since format version ", kManifestVersion, " each file has a table_xxh3");
   if (version == kManifestVersion) return "";
   const auto there = static_cast<int64_t>(checksums.block_xxh3.size());
   const int64_t blocks = block_count(token_offset(count, width), kOldBlockBytes);
@@ -120,7 +120,7 @@ std::string file_fault(int64_t version, const std::string& file, const Checksums
 std::string shard_fault(const DatasetManifest& manifest, const ShardInfo& shard, bool has_masks) {
   const int64_t version = manifest.format_version;
   if (shard.tokens < 1 || shard.tokens > kMaxShardTokens)
-    return text(shard.file, ": ", shard.tokens, " tokens");
+    return text(shard.file, ": impossible number of tokens: ", shard.tokens);
   std::string fault =
       file_fault(version, shard.file, shard.checksums, shard.tokens, token_bytes(manifest.dtype));
   if (!fault.empty()) return fault;
@@ -128,8 +128,9 @@ std::string shard_fault(const DatasetManifest& manifest, const ShardInfo& shard,
     return text(shard.file, ": split \"", shard.split, "\" is not train or val");
   if (shard.mask.has_value() != has_masks ||
       shard.starts.has_value() != (manifest.recipe.packed_seq_len > 0))
-    return text(shard.file, ": a mask lies beside each shard or none, and where documents start ",
-                "beside each packed one");
+    return text(shard.file,
+                ": either all shards or none must have a mask, and each packed shard must ",
+                "have a file of document starts");
   for (const auto& bits : {shard.mask, shard.starts})
     if (bits && fault.empty())
       fault = file_fault(version, bits->file, bits->checksums, mask_words(shard.tokens), 2);
@@ -142,10 +143,11 @@ std::string fault_of(const DatasetManifest& manifest) {
     return text("dtype \"", manifest.dtype, "\" is not u16 or u32");
   if (manifest.vocab_size < 1 || manifest.end_of_document < 0 ||
       manifest.end_of_document >= manifest.vocab_size)
-    return text("vocab_size ", manifest.vocab_size, ", end_of_document ", manifest.end_of_document);
+    return text("impossible vocabulary: vocab_size ", manifest.vocab_size, ", end_of_document ",
+                manifest.end_of_document);
   const int64_t version = manifest.format_version, packed = manifest.recipe.packed_seq_len;
   if (packed < 0 || (version < kManifestVersion && (version == 3) != (packed > 0)))
-    return text("version ", version, ", packed for ", packed, " tokens");
+    return text("format version ", version, " cannot be packed for ", packed, " tokens");
   bool has_masks = version == 2 || packed > 0;
   if (version == kManifestVersion && packed == 0 && !manifest.shards.empty())
     has_masks = manifest.shards[0].mask.has_value();
@@ -180,19 +182,19 @@ Result<DatasetManifest> read_manifest(FileSystem& file_system,
                       folder.string(), "` makes one from text")};
   if (!file_system.exists(path))
     return Error{Code::kNotFound,
-                 text(folder.string(), ": has no ", kManifestName,
-                      ": not made by `lockstep prepare`, or prepare did not finish")};
+                 text(folder.string(), " has no ", kManifestName,
+                      "; it was not made by `lockstep prepare`, or prepare did not finish")};
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
   const auto corrupt = [&](const auto&... parts) {
     return Error{Code::kCorrupt, text(path.string(), ": ", parts...)};
   };
   json j = parse_json(contents, /*allow_exceptions=*/false);
   if (!j.is_object() || !j.contains("format") || j["format"] != kFormat)
-    return corrupt("not a token manifest (", contents.size(),
+    return corrupt("it is not a token manifest (", contents.size(),
                    " bytes; expected JSON with format \"", kFormat, "\")");
   const json version = j.value("format_version", json(1));
   if (!version.is_number_integer() || version < 1 || version > kManifestVersion)
-    return corrupt("format version ", version.dump(), "; this program reads 1 to ",
+    return corrupt("its format version is ", version.dump(), "; this program reads 1 to ",
                    kManifestVersion);
   try {
     DatasetManifest manifest = from_json(j);
@@ -200,8 +202,8 @@ Result<DatasetManifest> read_manifest(FileSystem& file_system,
     j.erase("hash");
     const std::string actual = hex64(xxh3_64(j.dump()));
     if (actual != manifest.hash)
-      return corrupt("says its hash is ", manifest.hash, ", but it is ", actual,
-                     ": changed after prepare");
+      return corrupt("it says that its hash is ", manifest.hash, ", but it is ", actual,
+                     "; it was changed after prepare");
     if (const std::string fault = fault_of(manifest); !fault.empty()) return corrupt(fault);
     return manifest;
   } catch (const json::exception& e) {

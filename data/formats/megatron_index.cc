@@ -59,28 +59,34 @@ class IndexReader {
   Result<void> read_header() {
     LOCKSTEP_TRY(const int64_t size, file_.size_bytes());
     std::vector<std::byte> header(kHeaderBytes);
-    if (size < kHeaderBytes) return wrong(size, " bytes: shorter than its header; cut short?");
+    if (size < kHeaderBytes)
+      return wrong(size, " bytes are fewer than its header; was the file truncated?");
     LOCKSTEP_RETURN_IF_ERROR(file_.read_at(header, 0));
     if (std::memcmp(header.data(), "TNTIDX", 6) == 0)
-      return wrong("fairseq's old index format TNTIDX; preprocess with a Megatron of today");
+      return wrong(
+          "it has fairseq's old index format TNTIDX; preprocess the data again with a current "
+          "Megatron-LM");
     if (std::memcmp(header.data(), kIndexMagic, kIndexMagicBytes) != 0)
-      return wrong("does not start with Megatron's magic bytes MMIDIDX");
+      return wrong("it does not start with Megatron's magic bytes MMIDIDX");
     const auto version = value_at<uint64_t>(header.data() + 9);
-    if (version != 1) return wrong("version ", version, " at byte offset 9; 1 is known");
+    if (version != 1)
+      return wrong("it has version ", version, " at byte offset 9; only version 1 is supported");
     const auto code = value_at<uint8_t>(header.data() + 17);
     const auto type = type_of_code(code);
-    if (!type) return wrong("type code ", int{code}, " at byte offset 17 is no integer");
+    if (!type)
+      return wrong("its type code ", int{code}, " at byte offset 17 is not an integer type");
     type_ = *type;
     sequences_ = value_at<int64_t>(header.data() + 18);
     boundaries_ = value_at<int64_t>(header.data() + 26);
     if (sequences_ < 1 || sequences_ > kMaxEntries || boundaries_ < 1 || boundaries_ > kMaxEntries)
-      return wrong(sequences_, " sequences and ", boundaries_,
+      return wrong("impossible counts: ", sequences_, " sequences and ", boundaries_,
                    " document boundaries (at byte "
                    "offsets 18 and 26)");
     const int64_t whole = kHeaderBytes + 12 * sequences_ + 8 * boundaries_;
     if (size != whole && size != whole + sequences_)
-      return wrong(size, " bytes long, must be ", whole, " for ", sequences_, " sequences and ",
-                   boundaries_, " document boundaries: ", size < whole ? "cut short" : "grown");
+      return wrong(size, " bytes long, but it must have ", whole, " for ", sequences_,
+                   " sequences and ", boundaries_,
+                   " document boundaries: ", size < whole ? "truncated" : "it is too long");
     hash_.update(header);
     return {};
   }
@@ -106,12 +112,12 @@ class IndexReader {
           return wrong("sequence ", first + i, " begins at byte ", offset,
                        " of the .bin (at byte "
                        "offset ",
-                       offsets_at + 8 * i, "), and the lengths before it say ",
+                       offsets_at + 8 * i, "), but the lengths before it say ",
                        tokens_ * type_.bytes);
         tokens_ += length;
       }
     }
-    return tokens_ > 0 ? Result<void>() : wrong("no token in any sequence");
+    return tokens_ > 0 ? Result<void>() : wrong("it has no tokens");
   }
 
   Result<void> read_documents() {
@@ -128,7 +134,7 @@ class IndexReader {
         const bool last = first + i + 1 == boundaries_;
         if (sequence < before || (last && sequence != sequences_))
           return wrong("document boundary ", sequence, " at byte offset ", at + 8 * i, ", after ",
-                       before, "; they rise to the number of sequences, ", sequences_);
+                       before, "; boundaries must rise to the number of sequences, ", sequences_);
         before = sequence;
       }
     }
@@ -149,8 +155,8 @@ Result<TokenRun> read_megatron_index(FileSystem& file_system, const std::filesys
   path.replace_extension(".idx");
   auto opened = file_system.open(path);
   if (!opened.ok() && opened.error().code == Code::kNotFound)
-    return Error{Code::kConfig, text(path.string(), ": missing; ", bin.string(),
-                                     " can be read only with its index beside it")};
+    return Error{Code::kConfig, text(path.string(), " is missing; ", bin.string(),
+                                     " cannot be read without its index in the same folder")};
   LOCKSTEP_TRY(const std::unique_ptr<File> file, std::move(opened));
   LOCKSTEP_TRY(TokenRun run, IndexReader(*file, path).run());
   run.path = bin;

@@ -57,7 +57,7 @@ bool read_descr(std::string_view words, NpyHeader& header) {
 // The dict's text; sets first_byte.
 Result<std::string> read_dict(File& file, const std::string& path, int64_t file_bytes,
                               NpyHeader& header) {
-  const Error not_npy{Code::kConfig, text(path, " is not an .npy file, or it is cut short")};
+  const Error not_npy{Code::kConfig, text(path, " is not an .npy file, or it is truncated")};
   std::string start(12, '\0');
   if (file_bytes < static_cast<int64_t>(start.size())) return not_npy;
   LOCKSTEP_RETURN_IF_ERROR(
@@ -90,19 +90,21 @@ Result<NpyHeader> read_npy_header(File& file, const std::string& path) {
   const auto descr = value_of(dict, "descr"), order = value_of(dict, "fortran_order"),
              shape = value_of(dict, "shape");
   if (!descr || !order || !shape)
-    return Error{Code::kConfig, text(path, ": its .npy header has no descr, fortran_order, shape")};
+    return Error{Code::kConfig,
+                 text(path, ": its .npy header lacks descr, fortran_order or shape")};
   if (!read_descr(*descr, header))
     return Error{Code::kConfig, text(path, ": dtype ", descr->substr(0, descr->find(',')),
                                      " is not a little-endian number")};
   if (!order->starts_with("False"))
-    return Error{Code::kConfig, text(path, " is in Fortran order; save numpy.ascontiguousarray")};
+    return Error{Code::kConfig,
+                 text(path, " is in Fortran order; save numpy.ascontiguousarray(array) instead")};
   const auto extents = tuple_from(*shape);
-  if (!extents) return Error{Code::kConfig, text(path, ": its shape is no tuple of sizes")};
+  if (!extents) return Error{Code::kConfig, text(path, ": its shape is not a tuple of sizes")};
   header.shape = *extents;
   const int64_t end = header.first_byte + header.elements() * header.item_bytes;
   if (end != file_bytes)
     return Error{Code::kConfig,
-                 text(path, " has ", file_bytes, " bytes and its header says ", end)};
+                 text(path, " has ", file_bytes, " bytes, but its header says ", end)};
   return header;
 }
 

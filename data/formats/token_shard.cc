@@ -49,20 +49,22 @@ Result<void> check_header(const std::filesystem::path& path, const Header& heade
     return Error{Code::kCorrupt, text(path.string(), ": ", parts...)};
   };
   if (std::memcmp(header.magic, kShardMagic, sizeof(kShardMagic)) != 0)
-    return corrupt("does not start with LSTOKENS: not a token shard");
+    return corrupt("it is not a token shard, because it does not start with LSTOKENS");
   if (const uint32_t version = has_table(info) ? kVersion : kOldVersion; header.version != version)
-    return corrupt("shard version ", header.version, "; with this manifest it must be ", version);
+    return corrupt("its shard version is ", header.version, ", but this manifest needs ", version);
   if (header.width != width)
-    return corrupt("header says ", header.width, " bytes a token, the manifest ", width);
+    return corrupt("its header says ", header.width, " bytes a token, but the manifest says ",
+                   width);
   if (header.tokens != info.tokens)
-    return corrupt("header says ", header.tokens, " tokens, the manifest ", info.tokens);
+    return corrupt("its header says ", header.tokens, " tokens, but the manifest says ",
+                   info.tokens);
   return {};
 }
 
 Error damaged(const std::filesystem::path& path, const std::string& what) {
   return {Code::kCorrupt,
           text(path.string(), ": ", what,
-               ": the file was damaged after prepare; run `lockstep prepare` again, with --force")};
+               "; the file was damaged after prepare. Run `lockstep prepare` again with --force")};
 }
 
 }  // namespace
@@ -156,13 +158,13 @@ Result<std::unique_ptr<ShardReader>> ShardReader::open(FileSystem& file_system,
   LOCKSTEP_CHECK(width != 0, info.file, " dtype ", dtype);
   auto opened = file_system.open(path);
   if (!opened.ok() && opened.error().code == Code::kNotFound)
-    return Error{Code::kCorrupt, text(path.string(), ": the manifest names it, but it is missing")};
+    return Error{Code::kCorrupt, text(path.string(), " is missing, but the manifest lists it")};
   LOCKSTEP_TRY(std::unique_ptr<File> file, std::move(opened));
   LOCKSTEP_TRY(const int64_t size, file->size_bytes());
   if (const int64_t wanted = file_bytes(info, width); size != wanted)
     return Error{Code::kCorrupt,
-                 text(path.string(), ": ", size, " bytes long, must be ", wanted, " for ",
-                      info.tokens, " tokens: ", size < wanted ? "cut short" : "grown")};
+                 text(path.string(), ": ", size, " bytes long, but it must have ", wanted, " for ",
+                      info.tokens, " tokens: ", size < wanted ? "truncated" : "it is too long")};
   Header header;
   LOCKSTEP_RETURN_IF_ERROR(file->read_at(std::as_writable_bytes(std::span(&header, 1)), 0));
   LOCKSTEP_RETURN_IF_ERROR(check_header(path, header, info, width));
@@ -178,7 +180,7 @@ Result<void> ShardReader::read_table() const {
   const std::string actual = hex64(xxh3_64(std::span<const std::byte>(bytes)));
   if (actual != info_.checksums.table_xxh3)
     return damaged(path_, text("the table of checksums at its end has XXH3 ", actual,
-                               ", the manifest says ", info_.checksums.table_xxh3));
+                               ", but the manifest says ", info_.checksums.table_xxh3));
   table_ = std::move(table);
   return {};
 }
@@ -200,7 +202,7 @@ Result<void> ShardReader::verify_block(int64_t block) const {
   const std::string actual = hex64(xxh3_64(std::span<const std::byte>(bytes)));
   if (actual != checksum(index))
     return damaged(path_, text("block ", block, " (bytes ", begin, " to ", end, ") has XXH3 ",
-                               actual, ", and must have ", checksum(index)));
+                               actual, ", but it must have ", checksum(index)));
   verified_[index].store(true, std::memory_order_release);
   return {};
 }

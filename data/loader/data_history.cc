@@ -94,8 +94,8 @@ std::string name_of(const std::string& hash, const std::vector<DataSource>& sour
 
 std::string start_text(const SourceStart& start, const DataStretch& now,
                        const std::vector<DataSource>& sources) {
-  std::string line = text("  from here on ", name_of(start.source, sources), ": its sample number ",
-                          grouped(start.sample));
+  std::string line = text("  from now on ", name_of(start.source, sources),
+                          ": the next sample is number ", grouped(start.sample));
   for (const DataSource& source : sources) {
     const int64_t samples = (source.train_tokens - 1) / std::max<int64_t>(1, now.seq_len);
     if (source.hash == start.source && samples > 0)
@@ -116,16 +116,18 @@ std::string jump_text(const SourceStart& start, const DataStretch& was, const Da
     if (next.source != start.source || was.seq_len != now.seq_len) continue;
     const int64_t jump = start.sample - next.sample;
     if (jump == 0) return "";
-    return jump > 0 ? text("; passed over: ", tokens_of(jump, now))
+    return jump > 0 ? text("; skipped: ", tokens_of(jump, now))
                     : text("; drawn again: ", tokens_of(-jump, now));
   }
   if (start.sample == 0) return "";
   if (!now.before.empty())
     return was.seq_len == now.seq_len
                ? ""
-               : "; passed over of its order: as many tokens as were drawn, not the same ones";
-  return text("; passed over of its order: ", tokens_of(start.sample, now),
-              was.seq_len == now.seq_len ? "" : "; what was drawn in the old one may come again");
+               : "; skipped of its order: as many tokens as were drawn, but not the same ones";
+  return text("; skipped of its order: ", tokens_of(start.sample, now),
+              was.seq_len == now.seq_len
+                  ? ""
+                  : "; samples that were drawn in the old order may come again");
 }
 
 }  // namespace
@@ -167,8 +169,9 @@ std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, DataStr
     stretches.push_back(now);
     return {};
   }
-  std::vector<std::string> lines{text("the data change after step ", now.first_step, ": were ",
-                                      words_of(stretches.back()), "; are ", words_of(now))};
+  std::vector<std::string> lines{text("the data change after step ", now.first_step, ": before, ",
+                                      words_of(stretches.back()), "; from now on, ",
+                                      words_of(now))};
   for (const Drawn& d : drawn(stretches, now.first_step))
     lines.push_back(text("  drawn so far from ", name_of(d.source, sources), ": ",
                          grouped(d.samples), " samples, ", grouped(d.tokens), " tokens"));
@@ -176,8 +179,8 @@ std::vector<std::string> go_on_with(std::vector<DataStretch>& stretches, DataStr
   const DataStretch was = drew ? stretches.back() : stretches[stretches.size() - 2];
   if (on_change == OnDataChange::kContinue && sources.empty())
     lines.emplace_back(
-        "  data.on_change = \"continue\" is not for an array of batches: step N takes "
-        "its batches as ever");
+        "  data.on_change = \"continue\" does not apply to an array of batches: step N takes its "
+        "own batches");
   if (on_change == OnDataChange::kContinue && !sources.empty())
     now.before = continued(stretches, now);
   for (const SourceStart& start : starts_of(now))

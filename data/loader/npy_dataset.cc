@@ -31,12 +31,13 @@ Result<NpyArray> open_array(FileSystem& file_system, const std::filesystem::path
   const NpyHeader& h = array.header;
   const auto type = integer_type(h.descr);
   if (!type)
-    return Error{Code::kConfig, text(array.path, ": dtype ", h.descr, "; tokens are integers")};
+    return Error{Code::kConfig,
+                 text(array.path, ": dtype ", h.descr, ", but tokens must be integers")};
   array.type = *type;
   if (h.shape.size() != 3 || h.elements() == 0)
     return Error{Code::kConfig,
                  text(array.path, " has ", h.shape.size(), " dimensions and ", h.elements(),
-                      " tokens; [steps, sequences, T], or a stream of one dimension, is wanted")};
+                      " tokens; it must be [steps, sequences, T], or a stream of one dimension")};
   array.shape = {h.shape[0], h.shape[1], h.shape[2]};
   return array;
 }
@@ -117,9 +118,9 @@ Result<std::unique_ptr<TokenDataset>> open_npy(FileSystem& file_system,
     return Error{Code::kConfig, text(array.path, what...)};
   };
   if (options.split != "train")
-    return wrong(" has no held-out samples: data.kind npy goes with validation.freq = 0");
+    return wrong(" has no held-out samples; set validation.freq = 0 with data.kind npy");
   if (array.shape.seq_len != options.seq_len)
-    return wrong(" has sequences of ", array.shape.seq_len, " tokens and training.seq_len is ",
+    return wrong(" has sequences of ", array.shape.seq_len, " tokens, but training.seq_len is ",
                  options.seq_len);
   if (array.shape.sequences != options.slots * options.batch_size)
     return wrong(" has ", array.shape.sequences,

@@ -93,7 +93,7 @@ Result<std::unique_ptr<TokenStream>> open_stream(const std::shared_ptr<FileSyste
   const int64_t packed = source.manifest ? source.manifest->recipe.packed_seq_len : 0;
   if (packed != 0 && packed != options.seq_len)
     return Error{Code::kConfig, text(source.path.string(), " is packed for sequences of ", packed,
-                                     " tokens, and training.seq_len is ", options.seq_len)};
+                                     " tokens, but training.seq_len is ", options.seq_len)};
   std::unique_ptr<TokenStream> stream;
   if (source.manifest) {
     stream = open_shards(file_system, source.path, *source.manifest, options.split);
@@ -177,13 +177,13 @@ Result<void> resolve_epochs(Config& config, const TokenDataset& train) {
   Config::Training& t = config.training;
   if (t.epochs == 0) return {};
   if (config.data.sources.size() > 1)
-    return Error{Code::kConfig,
-                 text("training.epochs = ", t.epochs, " counts passes over one source, and ",
-                      "data.sources has ", config.data.sources.size(), ": give training.steps")};
+    return Error{Code::kConfig, text("training.epochs = ", t.epochs,
+                                     " counts passes over one source, and ", "data.sources has ",
+                                     config.data.sources.size(), "; give training.steps instead")};
   const int64_t a_step = config.slots() * t.local_batch_size, samples = train.sample_count();
   if (samples > kMaxSteps / t.epochs)
     return Error{Code::kConfig, text("training.epochs = ", t.epochs, " of ", samples,
-                                     " samples are more than can be counted")};
+                                     " samples is too many to count; lower training.epochs")};
   t.steps = (t.epochs * samples + a_step - 1) / a_step;
   t.epochs = 0;
   return {};

@@ -56,7 +56,9 @@ class PatientFile final : public File {
 
  private:
   double seconds() const { return static_cast<double>(deadline_ns_) * 1e-9; }
-  Error only_read() const { return {Code::kBug, text(path_.string(), ": opened to be read")}; }
+  Error only_read() const {
+    return {Code::kBug, text(path_.string(), ": this file is open for reading only")};
+  }
 
   Result<std::shared_ptr<Try>> patiently(Read read, size_t bytes, int64_t offset) {
     const int64_t start_ns = clock_.monotonic_ns();
@@ -67,13 +69,15 @@ class PatientFile final : public File {
       const bool failed = !done.ok();
       const auto is = [&](Code code) { return failed && done.error().code == code; };
       if (!is(Code::kIo) && !is(Code::kDenied) && !is(Code::kNotFound)) {
-        if (!failed && tries > 1) log_info(path_.string(), ": read again after ", tries, " tries");
+        if (!failed && tries > 1)
+          log_info(path_.string(), ": the read succeeded after ", tries, " tries");
         return done;
       }
-      if (tries == 1) log_warning(done.error().message, "; trying for ", seconds(), " s");
+      if (tries == 1)
+        log_warning(done.error().message, "; trying again for up to ", seconds(), " s");
       if (clock_.monotonic_ns() - start_ns + pause_ns >= deadline_ns_)
-        return Error{Code::kTimeout, text(path_.string(), ": not read in ", seconds(), " s and ",
-                                          tries, " tries: ", done.error().message)};
+        return Error{Code::kTimeout, text(path_.string(), ": the read failed for ", seconds(),
+                                          " s and ", tries, " tries: ", done.error().message)};
       clock_.sleep_ns(pause_ns);
       pause_ns = std::min(2 * pause_ns, kLongestPauseNs);
     }
@@ -100,7 +104,7 @@ class PatientFile final : public File {
     if (!ended)
       return Error{Code::kTimeout,
                    text(path_.string(), ": a read of ", bytes, " bytes at byte offset ", offset,
-                        " did not end in ", seconds(), " s")};
+                        " did not end within ", seconds(), " s")};
     LOCKSTEP_RETURN_IF_ERROR(*ended);
     if (opens) {
       std::lock_guard file_lock(mutex_);

@@ -18,10 +18,11 @@ Result<WholeSplit> WholeSplit::open(FileSystem& file_system, const std::filesyst
   const int64_t packed = manifest.recipe.packed_seq_len;
   if (packed != 0 && packed != shape.seq_len)
     return Error{Code::kConfig, text(folder.string(), " is packed for sequences of ", packed,
-                                     " tokens, not of ", shape.seq_len)};
+                                     " tokens, but the sequence length is ", shape.seq_len)};
   if (manifest.tokens(split) < 2)
-    return Error{Code::kConfig, text("split \"", split, "\" of ", folder.string(), " has ",
-                                     manifest.tokens(split), " tokens, which predict nothing")};
+    return Error{Code::kConfig,
+                 text("split \"", split, "\" of ", folder.string(), " has ", manifest.tokens(split),
+                      " tokens, which is too few to predict any")};
   std::shared_ptr<FileSystem> borrowed(&file_system, [](FileSystem*) {});
   return WholeSplit(open_shards(std::move(borrowed), folder, manifest, split), shape);
 }

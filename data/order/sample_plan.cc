@@ -28,7 +28,7 @@ std::vector<int64_t> weights_of(const std::vector<SamplePlan::Source>& sources) 
 }  // namespace
 
 Mixture::Mixture(std::vector<int64_t> weights) : weights_(std::move(weights)) {
-  LOCKSTEP_CHECK(!weights_.empty(), "a mixture of nothing");
+  LOCKSTEP_CHECK(!weights_.empty(), "a mixture needs at least one source");
   int64_t divisor = 0;
   for (const int64_t weight : weights_) {
     LOCKSTEP_CHECK(weight >= 1 && weight <= kMaxWeight - sum_, "weight ", weight);

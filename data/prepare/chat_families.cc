@@ -43,9 +43,10 @@ Result<void> check_turns(const Messages& messages, const char* name, size_t befo
   for (size_t i = 0; i < messages.size(); ++i) {
     if (is_tool(messages[i]) || !messages[i].calls.empty()) continue;
     if (messages[i].role != (turn++ % 2 == 0 ? "user" : "assistant"))
-      return Error{Code::kConfig,
-                   text("the ", name, " template takes turns of user and assistant; message ",
-                        i + 1 + before, " is the ", messages[i].role, "'s")};
+      return Error{
+          Code::kConfig,
+          text("the ", name, " template needs user and assistant to alternate, but message ",
+               i + 1 + before, " is from the ", messages[i].role)};
   }
   return {};
 }
@@ -238,16 +239,17 @@ Result<void> write_llama31(const Conversation& chat, ChatWriter& out) {
   if (has_tools) {
     if (i == messages.size() || messages[i].role != "user")
       return Error{Code::kConfig,
-                   "the llama3.1 template puts tools into the user's first message, and another "
-                   "one comes first"};
+                   "the llama3.1 template puts tools into the first user message, but another "
+                   "message comes first"};
     add_llama3("user", llama31_request(chat, messages[i].content), out);
     ++i;
   }
   for (; i < messages.size(); ++i) {
     const Message& message = messages[i];
     if (message.calls.size() > 1)
-      return Error{Code::kConfig, text("message ", i + 1, " calls ", message.calls.size(),
-                                       " tools; the llama3.1 template takes one in a message")};
+      return Error{Code::kConfig,
+                   text("message ", i + 1, " calls ", message.calls.size(),
+                        " tools, but the llama3.1 template takes one call in a message")};
     if (!message.calls.empty())
       add_llama3("assistant",
                  text("{\"name\": \"", message.calls[0].name,
@@ -293,8 +295,9 @@ Result<void> add_mistral_calls(const Message& message, size_t number, ChatWriter
   std::string list;
   for (const ToolCall& call : message.calls) {
     if (call.id.empty())
-      return Error{Code::kConfig, text("message ", number, " calls the tool \"", call.name,
-                                       "\" without an \"id\", which the mistral template wants")};
+      return Error{Code::kConfig,
+                   text("message ", number, " calls the tool \"", call.name,
+                        "\" without an \"id\", which the mistral template requires")};
     list += text(list.empty() ? "" : ", ", "{\"name\": \"", call.name,
                  "\", \"arguments\": ", call.arguments, ", \"id\": \"", call.id, "\"}");
   }

@@ -151,7 +151,7 @@ Result<std::string> template_in(const json& config, const fs::path& file) {
       return each["template"].get<std::string>();
   return Error{
       Code::kConfig,
-      text(file.string(), ": \"chat_template\" is no text, and no list with a \"default\"")};
+      text(file.string(), ": \"chat_template\" must be a string, or a list with a \"default\"")};
 }
 
 }  // namespace
@@ -162,11 +162,12 @@ Result<std::string> recognised_chat_template(std::string_view jinja) {
   for (const Signs& signs : all_signs())
     if (misfit(words, signs).empty()) return std::string(signs.name);
   const Signs* const near = nearest_to(words);
-  return Error{Code::kConfig, text("the chat template is none that is known by its text (",
-                                   ChatTemplate::known_names(), ")",
-                                   near == nullptr ? std::string()
-                                                   : text("; it comes near ", near->name, ", but ",
-                                                          misfit(words, *near)))};
+  return Error{
+      Code::kConfig,
+      text("the chat template of this tokenizer is not one that Lockstep knows (",
+           ChatTemplate::known_names(), ")",
+           near == nullptr ? std::string()
+                           : text("; it resembles ", near->name, ", but ", misfit(words, *near)))};
 }
 
 Result<FolderTemplate> chat_template_of_folder(FileSystem& file_system, const fs::path& folder) {
@@ -179,12 +180,13 @@ Result<FolderTemplate> chat_template_of_folder(FileSystem& file_system, const fs
     if (!file_system.exists(file)) continue;
     LOCKSTEP_TRY(const std::string contents, read_file(file_system, file));
     const json config = parse_json(contents, /*allow_exceptions=*/false);
-    if (!config.is_object()) return Error{Code::kConfig, text(file.string(), " is no JSON object")};
+    if (!config.is_object())
+      return Error{Code::kConfig, text(file.string(), " is not a JSON object")};
     LOCKSTEP_TRY(std::string jinja, template_in(config, file));
     if (!jinja.empty()) return FolderTemplate{file, std::move(jinja)};
   }
   return Error{Code::kNotFound, text(folder.string(),
-                                     ": no chat template there (chat_template.jinja, or "
+                                     " has no chat template (chat_template.jinja, or "
                                      "\"chat_template\" in tokenizer_config.json)")};
 }
 
@@ -192,12 +194,11 @@ Result<std::string> resolved_chat_template(FileSystem& file_system, const std::s
                                            const std::string& tokenizer) {
   if (name != kAuto) return name;
   if (tokenizer == "byte" || tokenizer.empty())
-    return Error{Code::kConfig,
-                 text("--chat-template auto is the template in the tokenizer's folder, and the "
-                      "tokenizer has none: say one of ",
-                      ChatTemplate::known_names())};
+    return Error{Code::kConfig, text("--chat-template auto takes the template of the tokenizer's "
+                                     "folder, but this tokenizer has none; give one of ",
+                                     ChatTemplate::known_names())};
   const std::string advice =
-      text("; say --chat-template NAME, one of ", ChatTemplate::known_names());
+      text("; give --chat-template NAME, one of ", ChatTemplate::known_names());
   fs::path folder = tokenizer;
   if (!file_system.list(folder).ok()) folder = folder.parent_path();
   const auto found = chat_template_of_folder(file_system, folder);

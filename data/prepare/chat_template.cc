@@ -31,23 +31,24 @@ Result<void> check_message(const Message& message, size_t number, const ChatFami
                                      "\"from\" also human and gpt)")};
   if (!message.calls.empty() && message.role != "assistant")
     return Error{Code::kConfig, text("message ", number, " has the role \"", message.role,
-                                     "\" and calls tools, as only the assistant does")};
+                                     "\" and calls tools, which only the assistant may do")};
   if (family.takes_tools || (!is_tool && message.calls.empty())) return {};
-  return Error{Code::kConfig,
-               text("message ", number, " ",
-                    is_tool ? "has the role \"tool\"" : "of the role \"assistant\" calls tools",
-                    ", for which the chat template ", family.name, " has no words; ",
-                    names_where([](const ChatFamily& f) { return f.takes_tools; }), " have")};
+  return Error{
+      Code::kConfig,
+      text("message ", number, " ",
+           is_tool ? "has the role \"tool\"" : "has the role \"assistant\" and calls tools",
+           ", which the chat template ", family.name, " does not support; use one of ",
+           names_where([](const ChatFamily& f) { return f.takes_tools; }))};
 }
 
 Result<void> check(const Conversation& chat, const ChatFamily& family) {
   for (size_t i = 0; i < chat.messages.size(); ++i)
     LOCKSTEP_RETURN_IF_ERROR(check_message(chat.messages[i], i + 1, family));
   if (!chat.tools.empty() && !family.takes_tools)
-    return Error{
-        Code::kConfig,
-        text("\"tools\" are given, for which the chat template ", family.name, " has no words; ",
-             names_where([](const ChatFamily& f) { return f.takes_tools; }), " have")};
+    return Error{Code::kConfig,
+                 text("\"tools\" are given, which the chat template ", family.name,
+                      " does not support; use one of ",
+                      names_where([](const ChatFamily& f) { return f.takes_tools; }))};
   return {};
 }
 

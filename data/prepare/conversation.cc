@@ -32,16 +32,16 @@ ordered_json read_out(const ordered_json& value) {
 }
 
 Result<ToolCall> call_of(const ordered_json& json) {
-  if (!json.is_object()) return Error{Code::kConfig, "a tool call is no object"};
+  if (!json.is_object()) return Error{Code::kConfig, "a tool call is not an object"};
   const ordered_json& function = json.contains("function") ? json["function"] : json;
   if (!function.is_object() || !function.contains("arguments"))
-    return Error{Code::kConfig, "a tool call without \"arguments\""};
+    return Error{Code::kConfig, "a tool call has no \"arguments\""};
   ToolCall call;
   LOCKSTEP_TRY(call.name, field_of(function, "name"));
   const ordered_json arguments = read_out(function["arguments"]);
   if (!arguments.is_object())
     return Error{Code::kConfig,
-                 text("the arguments of the tool call \"", call.name, "\" are no JSON object")};
+                 text("the arguments of the tool call \"", call.name, "\" are not a JSON object")};
   call.arguments = python_json(arguments);
   if (has_text(json, "id")) call.id = json["id"].get<std::string>();
   return call;
@@ -99,7 +99,7 @@ Result<Message> message_of(const ordered_json& json) {
   LOCKSTEP_TRY(message.learnt, is_learnt(json, message.role));
   const ordered_json calls = json.value("tool_calls", ordered_json());
   if (!calls.is_null() && !calls.is_array())
-    return Error{Code::kConfig, "\"tool_calls\" is no list"};
+    return Error{Code::kConfig, "\"tool_calls\" is not a list"};
   for (const ordered_json& each : calls) {
     LOCKSTEP_TRY(ToolCall call, call_of(each));
     message.calls.push_back(std::move(call));
@@ -220,9 +220,9 @@ Result<Conversation> parse_conversation(const ordered_json& record) {
   const ordered_json given = record.value("tools", ordered_json());
   const ordered_json tools = is_empty_value(given) ? ordered_json() : read_out(given);
   if (!tools.is_null() && !tools.is_array())
-    return Error{Code::kConfig, "\"tools\" is no list of functions"};
+    return Error{Code::kConfig, "\"tools\" is not a list of functions"};
   for (const ordered_json& tool : tools) {
-    if (!tool.is_object()) return Error{Code::kConfig, "one of \"tools\" is no object"};
+    if (!tool.is_object()) return Error{Code::kConfig, "an entry of \"tools\" is not an object"};
     chat.tools.push_back(python_json(tool));
   }
   return chat;

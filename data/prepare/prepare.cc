@@ -346,7 +346,7 @@ Result<std::optional<DatasetManifest>> find_existing(FileSystem& file_system, co
                                                      Recipe wanted) {
   auto there = read_manifest(file_system, out);
   if (!there.ok() && there.error().code == Code::kNotFound) return std::optional<DatasetManifest>();
-  constexpr const char* kAdvice = " (--force prepares this folder again)";
+  constexpr const char* kAdvice = "; --force prepares this folder again";
   if (!there.ok()) return Error{there.error().code, there.error().message + kAdvice};
   wanted.input_xxh3 = there->recipe.input_xxh3;
   std::string difference = differences(there->recipe, wanted);
@@ -356,8 +356,8 @@ Result<std::optional<DatasetManifest>> find_existing(FileSystem& file_system, co
   }
   if (!difference.empty())
     return Error{Code::kConfig,
-                 text(out.string(), " was prepared from something else: ", difference,
-                      ". Choose another --out, or replace it with --force")};
+                 text(out.string(), " exists and was prepared differently: ", difference,
+                      ". Give another --out, or replace it with --force")};
   for (const char* split : {"train", "val"})
     if (const auto whole = check_shards(file_system, out, *there, split); !whole)
       return Error{whole.error().code, whole.error().message + kAdvice};
@@ -407,8 +407,9 @@ Result<void> check_kinds(FileSystem& file_system, const std::vector<Document>& d
 }
 
 Result<void> check_options(const PrepareOptions& options) {
-  if (options.inputs.empty()) return Error{Code::kConfig, "no input: name a text file or a folder"};
-  if (options.out.empty()) return Error{Code::kConfig, "no output folder"};
+  if (options.inputs.empty())
+    return Error{Code::kConfig, "no input is given; name a text file or a folder"};
+  if (options.out.empty()) return Error{Code::kConfig, "no output folder is given; use --out DIR"};
   if (options.val_millionths < 0 || options.val_millionths > kMaxValMillionths)
     return Error{Code::kConfig, text("validation fraction ",
                                      fixed(static_cast<double>(options.val_millionths) * 1e-6, 6),
@@ -417,8 +418,8 @@ Result<void> check_options(const PrepareOptions& options) {
     return Error{Code::kConfig, text("shard tokens ", options.shard_tokens,
                                      " is not between 1 and ", kMaxShardTokens)};
   if (options.pack_seq_len < 0 || options.pack_seq_len > Packer::kWindowTokens)
-    return Error{Code::kConfig, text("packing into samples of ", options.pack_seq_len,
-                                     " tokens; up to ", Packer::kWindowTokens, " are possible")};
+    return Error{Code::kConfig, text("cannot pack into samples of ", options.pack_seq_len,
+                                     " tokens; the limit is ", Packer::kWindowTokens)};
   // By the names alone; list_documents refuses the shards that other spellings let through.
   const fs::path out = (options.out / "").lexically_normal();
   for (const fs::path& input : options.inputs) {
@@ -426,8 +427,9 @@ Result<void> check_options(const PrepareOptions& options) {
     const auto end = std::prev(folder.end());  // the empty name after the last slash
     const bool here = folder == "./" && out.is_relative() && *out.begin() != "..";
     if (here || std::mismatch(folder.begin(), end, out.begin(), out.end()).first == end)
-      return Error{Code::kConfig, text(options.out.string(), " lies inside the input ",
-                                       input.string(), ": its shards would become input")};
+      return Error{Code::kConfig,
+                   text(options.out.string(), " lies inside the input ", input.string(),
+                        "; give a folder outside it, because its shards would become input")};
   }
   return {};
 }

@@ -35,7 +35,7 @@ Result<BpeModel> BpeModel::create(Definition definition) {
   for (size_t byte = 0; byte < 256; ++byte)
     if (model.byte_ids_[byte] == kNoToken && !model.definition_.from_symbols)
       return Error{Code::kConfig, text("the vocabulary has no token for byte ", byte,
-                                       ": text with it would be lost")};
+                                       ", so text with it would be lost")};
   for (const Merge& merge : model.definition_.merges)
     if (std::max({merge.left, merge.right, merge.joined}) >= tokens.size())
       return Error{Code::kConfig, "a merge names an id outside the vocabulary"};

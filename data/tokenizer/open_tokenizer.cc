@@ -29,7 +29,8 @@ Result<Kind> kind_of(const std::string& contents) {
   if (first == std::string::npos) return Error{Code::kConfig, "the file is empty"};
   if (contents[first] == '{') {
     const auto root = parse_json(contents, /*allow_exceptions=*/false);
-    if (root.is_discarded()) return Error{Code::kConfig, "starts like JSON, but is damaged"};
+    if (root.is_discarded())
+      return Error{Code::kConfig, "it starts like JSON, but cannot be parsed"};
     // encoder.json may have tokens of these names: its values are ids.
     const auto has = [&](const char* key) {
       return root.contains(key) && root[key].is_structured();
@@ -38,7 +39,8 @@ Result<Kind> kind_of(const std::string& contents) {
     if (has("config") && has("vocab")) return Kind::kTekken;
     const auto is_id = [](const auto& value) { return value.is_number_integer(); };
     if (!root.empty() && std::all_of(root.begin(), root.end(), is_id)) return Kind::kEncoderJson;
-    return Error{Code::kConfig, "JSON, but neither tokenizer.json, tekken.json nor encoder.json"};
+    return Error{Code::kConfig,
+                 "it is JSON, but not a tokenizer.json, tekken.json or encoder.json"};
   }
   if (contents.starts_with("#version")) return Kind::kVocabBpe;
   std::string token;
@@ -48,8 +50,8 @@ Result<Kind> kind_of(const std::string& contents) {
     return Kind::kTiktoken;
   if (contents[0] == '\x0a') return Kind::kSentencePiece;  // field 1 of its protobuf: a piece
   return Error{Code::kConfig,
-               "neither tokenizer.json, tekken.json, encoder.json with vocab.bpe, a tiktoken "
-               "rank file nor a SentencePiece model"};
+               "it is not a tokenizer.json, a tekken.json, an encoder.json with vocab.bpe, a "
+               "tiktoken rank file or a SentencePiece model"};
 }
 
 class Opening {
@@ -131,8 +133,8 @@ class Opening {
   Result<std::string> read_beside(const std::vector<std::string>& names) {
     for (const std::string& name : names)
       if (file_system_.exists(path_.parent_path() / name)) return read(path_.parent_path() / name);
-    return Error{Code::kConfig, text("one of GPT-2's two files; ", names[0], " or ", names[1],
-                                     " must lie beside it")};
+    return Error{Code::kConfig, text("it is one of GPT-2's two files; ", names[0], " or ", names[1],
+                                     " must be in the same folder")};
   }
 
   FileSystem& file_system_;
@@ -146,14 +148,15 @@ Result<OpenedTokenizer> open_tokenizer(FileSystem& file_system, const std::strin
   if (name == "byte") return OpenedTokenizer{std::make_unique<ByteTokenizer>(), {}};
   const fs::path path = name;
   if (!file_system.exists(path))
-    return Error{Code::kConfig,
-                 text("tokenizer \"", name, "\": no such file or folder; \"byte\" needs none")};
+    return Error{Code::kConfig, text("tokenizer \"", name,
+                                     "\": no such file or folder. Lockstep never downloads: give a "
+                                     "local path, or \"byte\"")};
   if (!file_system.list(path).ok()) return Opening(file_system, path).open();
   for (const char* each : kNames)
     if (file_system.exists(path / each)) return Opening(file_system, path / each).open();
   std::string known;
   for (const char* each : kNames) known += text(known.empty() ? "" : ", ", each);
-  return Error{Code::kConfig, text(name, ": a folder without a tokenizer (", known, ")")};
+  return Error{Code::kConfig, text(name, ": this folder has no tokenizer (", known, ")")};
 }
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_of_dataset(FileSystem& file_system,
@@ -165,7 +168,7 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_of_dataset(FileSystem& file_system,
   if (opened.tokenizer->hash() != manifest.tokenizer_hash)
     return Error{Code::kCorrupt,
                  text(folder.string(), ": its tokenizer has hash ", opened.tokenizer->hash(),
-                      ", the manifest says ", manifest.tokenizer_hash)};
+                      ", but the manifest says ", manifest.tokenizer_hash)};
   return std::move(opened.tokenizer);
 }
 

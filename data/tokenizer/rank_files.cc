@@ -97,7 +97,7 @@ Result<void> place_token(std::string_view encoded, int64_t id, std::vector<std::
   if (id < 0 || id >= kMaxVocab) return Error{Code::kConfig, text("rank ", id, " is out of range")};
   const auto index = static_cast<size_t>(id);
   if (index >= tokens.size()) tokens.resize(index + 1);
-  if (!tokens[index].empty()) return Error{Code::kConfig, text("rank ", id, " is there twice")};
+  if (!tokens[index].empty()) return Error{Code::kConfig, text("rank ", id, " appears twice")};
   tokens[index] = std::move(bytes);
   return {};
 }
@@ -206,8 +206,8 @@ Result<std::unique_ptr<Tokenizer>> parse_tiktoken(std::string_view contents) {
   if (family == families().end()) {
     std::string known;
     for (const Family& each : families()) known += text(" ", each.name, " (", each.ranks, ")");
-    return Error{Code::kConfig,
-                 text("a tiktoken file with ", ranks, " ranks; its pattern is known for:", known)};
+    return Error{Code::kConfig, text("cannot tell the pattern of a tiktoken file with ", ranks,
+                                     " ranks; known are:", known)};
   }
   parts.name = text("tiktoken ", family->name);
   for (const Special& special : family->specials)
@@ -228,7 +228,7 @@ Result<std::unique_ptr<Tokenizer>> parse_tekken(std::string_view contents) {
   try {
     return read_tekken(parse_json(contents));
   } catch (const json::exception& e) {
-    return Error{Code::kConfig, text("not a tekken.json that can be read: ", e.what())};
+    return Error{Code::kConfig, text("cannot parse this tekken.json: ", e.what())};
   }
 }
 

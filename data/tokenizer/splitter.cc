@@ -233,11 +233,11 @@ class Pcre2Splitter final : public PreTokenizer {
     if (code == PCRE2_ERROR_MATCHLIMIT)
       return text("the tokenizer's pattern ", pattern_, " takes more than ",
                   SplitBudget::kStepsPerByte, " steps for each byte of a text (and ",
-                  SplitBudget::kStepsPerText, " for the text), at or behind \"", where,
-                  "\": write it without repeats that can share one run of characters in many ways, "
-                  "or take another tokenizer");
-    return text("the tokenizer's pattern ", pattern_, " gives up (", pcre2_message(code),
-                ") at or behind \"", where, "\"");
+                  SplitBudget::kStepsPerText, " for the text), at or after \"", where,
+                  "\"; rewrite it without repeats that can match the same characters in many ways, "
+                  "or use another tokenizer");
+    return text("the tokenizer's pattern ", pattern_, " failed (", pcre2_message(code),
+                ") at or after \"", where, "\"");
   }
   const std::string pattern_;
   const SplitBehavior behavior_;

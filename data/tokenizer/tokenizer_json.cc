@@ -72,7 +72,7 @@ Result<void> read_pre_tokenizer(const json& stage, BpeParts& parts, Stages& stag
     maps_bytes = true;
     if (flag(stage, "add_prefix_space", true)) {
       if (!stages.empty())
-        return unsupported("pre_tokenizer", "ByteLevel with add_prefix_space after another one");
+        return unsupported("pre_tokenizer", "ByteLevel with add_prefix_space after another stage");
       parts.adds_prefix_space = true;
     }
     if (flag(stage, "use_regex", true)) stages.push_back(make_gpt2_splitter());
@@ -100,13 +100,13 @@ Result<void> read_merges(const json& merges, const Ids& ids, BpeModel::Definitio
   for (const json& merge : merges) {
     std::string left, right;
     if (merge.is_array()) {
-      if (merge.size() != 2) return Error{Code::kConfig, "a merge is not of two tokens"};
+      if (merge.size() != 2) return Error{Code::kConfig, "a merge does not have two tokens"};
       left = merge[0].get<std::string>();
       right = merge[1].get<std::string>();
     } else {
       const auto both = split(merge.get<std::string>(), ' ');
       if (both.size() != 2)
-        return Error{Code::kConfig, text("the merge ", merge.dump(), " is not of two tokens")};
+        return Error{Code::kConfig, text("the merge ", merge.dump(), " does not have two tokens")};
       left = both[0];
       right = both[1];
     }
@@ -214,7 +214,7 @@ Result<std::unique_ptr<Tokenizer>> read_definition(const json& root, const SideW
   if (!pre_tokenizer.is_null())
     LOCKSTEP_RETURN_IF_ERROR(read_pre_tokenizer(pre_tokenizer, parts, stages, maps_bytes));
   if (!maps_bytes)
-    return unsupported("pre_tokenizer", "without ByteLevel: only byte-level BPE is read; it");
+    return unsupported("pre_tokenizer", "without ByteLevel (only byte-level BPE is read)");
   parts.pre_tokenizer = make_sequence(std::move(stages));
   const json& decoder = member(root, "decoder");
   if (!decoder.is_null() && type_of(decoder) != "ByteLevel")
@@ -236,7 +236,7 @@ Result<std::unique_ptr<Tokenizer>> parse_tokenizer_json(std::string_view content
   try {
     return read_definition(parse_json(contents), side);
   } catch (const json::exception& e) {
-    return Error{Code::kConfig, text("not a tokenizer.json that can be read: ", e.what())};
+    return Error{Code::kConfig, text("cannot parse this tokenizer.json: ", e.what())};
   }
 }
 

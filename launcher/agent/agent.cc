@@ -153,8 +153,10 @@ Result<AgentEnd> Agent::run_among() {
                                           store_socket()));
   LOCKSTEP_TRY(const bool leads, wire_->meet());
   if (leads) LOCKSTEP_RETURN_IF_ERROR(open_record());
-  log_info("node ", nodes.name, " at ", wire_->listens_at().str(),
-           leads ? " coordinates" : " looks for the coordinator");
+  if (nodes.max > 1) set_log_prefix(nodes.name);
+  log_info(leads ? "this node coordinates the job, and listens at "
+                 : "this node looks for the coordinator, and listens at ",
+           wire_->listens_at().str());
   options.supervisor = options_.supervisor;
   options.run = nodes.run;
   options.min_nodes = nodes.min;
@@ -266,7 +268,7 @@ void Agent::carry_out(const control::Propose& action) {
   tasks_.post([this, next] {
     auto mine = rendezvous_->follow(next, wire_->listens_at());
     for (int i = 1; i < kProposals && !mine; ++i) {
-      if (i == 1) log_warning(mine.error().message, "; tried again");
+      if (i == 1) log_warning(mine.error().message, "; trying again");
       clock_.sleep_ns(kProposalPauseNs);
       mine = rendezvous_->follow(next, wire_->listens_at());
     }
@@ -280,7 +282,8 @@ void Agent::carry_out(const control::Committed& action) {
 }
 
 void Agent::carry_out(const control::Leads& action) {
-  log_warning("this node coordinates from now on, after generation ", action.after);
+  log_warning("this node coordinates the job from now on; it took over after generation ",
+              action.after);
   took_over_after_ = action.after;
   if (const auto opened = open_record(); !opened) log_warning(opened.error().message);
 }
@@ -318,7 +321,7 @@ Result<void> Agent::spawn(const control::Order& order) {
 }
 
 void Agent::carry_out(const control::SteppedDown& action) {
-  log_warning("this node no longer coordinates: ", action.reason);
+  log_warning("this node no longer coordinates the job: ", action.reason);
   unwritten_.clear();
   events_.reset();
   status_.reset();
@@ -378,10 +381,10 @@ void Agent::conclude(const control::Leave& action) {
   }
   publish(control::state_name(supervisor.state()), action.exit_status);
   const std::string table = incident_table(supervisor.incidents());
-  if (!table.empty()) log_info("what failed, and what it cost\n", table);
+  if (!table.empty()) log_info("failures and recovery times:\n", table);
   if (took_over_after_ >= 0)
-    log_info("another node coordinated until generation ", took_over_after_,
-             "; what failed by then is in ", (options_.dump_folder / "events.jsonl").string());
+    log_info("another node coordinated the job until generation ", took_over_after_,
+             "; earlier failures are in ", (options_.dump_folder / "events.jsonl").string());
   if (action.exit_status == kExitDone) return;
   control::log_end(action.exit_status, action.reason);
   if (action.exit_status != kExitConfig && !options_.resume_command.empty())

@@ -53,7 +53,7 @@ bool ConsoleTail::pump() {
     const int64_t shown = write_console(fresh);
     if (shown < 0) {
       console_gone_ = true;
-      log_warning("nobody reads standard output any more; its lines go on in ", copy_.string());
+      log_warning("standard output is closed; further lines are only in ", copy_.string());
     } else if (shown == 0) {
       return false;
     } else {

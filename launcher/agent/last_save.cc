@@ -71,8 +71,9 @@ void EndWatch::note(int64_t now_ns, LastSave::Answer answer) {
   last_save_.note(now_ns, answer);
   const auto cut_ns = last_save_.cut_grace_ns();
   if (!cut_ns || std::exchange(warned_, true)) return;
-  log_warning("the allocation is too short for launcher.grace_seconds: the last save begins ",
-              *cut_ns / kSecondNs, " s before its end");
+  log_warning(
+      "the allocation is shorter than launcher.grace_seconds allows for: the last save will begin ",
+      *cut_ns / kSecondNs, " s before the allocation ends");
 }
 
 }  // namespace lockstep::launcher

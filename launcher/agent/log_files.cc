@@ -28,8 +28,8 @@ LogPlace LogFiles::place(const std::filesystem::path& log, const LogPlace& now) 
   if (size || now.log == log) return {log, log, size};
   const auto file = folder_ / text("log_", stand_ins_.size());
   stand_ins_.push_back(std::make_shared<StandIn>(StandIn{log, file}));
-  log_warning(log.string(), ": its storage does not answer; lines go to ", file.string(),
-              " and follow when it is back");
+  log_warning(log.string(), ": the storage of this log does not answer; its lines go to ",
+              file.string(), " until it answers again");
   return {log, file, 0};
 }
 

@@ -63,7 +63,7 @@ Result<void> WorkerProcesses::start_all(const WorkerOrders& first) {
   std::vector<Worker> parked = take_parked(first.local_world_size);
   if (!parked.empty())
     log_info("generation ", first.generation, ": ", parked.size(), " of ", first.local_world_size,
-             " processes of this node go on");
+             " worker processes of this node stay alive and rejoin");
   auto next = parked.begin();
   // Those that go on keep their slots; new ones take the lowest that are free.
   for (int slot = 0; std::ssize(workers_) < first.local_world_size; ++slot) {
@@ -146,7 +146,10 @@ void WorkerProcesses::keep_ready(int64_t spare_for) {
     orders.serves = Serves::kLater;
     orders.keep_bytes = largest_memory();
     auto started = start_process(std::move(orders));
-    if (!started) return log_warning("no process is kept ready: ", started.error().message);
+    if (!started)
+      return log_warning(
+          "cannot start a standby worker process, so the next recovery will be slower: ",
+          started.error().message);
     ready_.push_back(std::move(started).value());
   }
 }
@@ -233,9 +236,9 @@ std::vector<WorkerExit> WorkerProcesses::reap() {
   }
   std::erase_if(ready_, [](Worker& worker) {
     if (!worker.process.try_reap()) return false;
-    log_warning("the process that was kept ready for slot ", worker.slot,
-                " has ended: ", worker.logs.error.file.string(),
-                " says why; a recovery waits for a new one");
+    log_warning("the standby worker process of slot ", worker.slot, " has ended; see ",
+                worker.logs.error.file.string(),
+                " for the reason. The next recovery has to start a new process");
     return true;
   });
   std::erase_if(ending_, [](WorkerProcess& process) { return process.try_reap().has_value(); });

@@ -52,8 +52,8 @@ void Coordinator::on(const Decided& event, int64_t now_ns, NodeActions& actions)
     step_down(event.error);
   } else if (!event.mine) {
     step_down(quorum_.first() ? "another node coordinates this job"
-                              : text("another node has succeeded generation ", quorum_.base(),
-                                     ", or the job has ended"),
+                              : text("another node already coordinates the generation after ",
+                                     quorum_.base(), ", or the job is over"),
               true);
   } else if (preparing != nullptr && preparing->proposed_ns >= 0 &&
              event.generation == formation_.generation()) {
@@ -93,7 +93,7 @@ void Coordinator::on(int64_t now_ns, NodeActions& actions) {
   const int64_t patience_ns = quorum_.first() ? t.join_ns : t.fence_ns;
   if (preparing != nullptr && preparing->proposed_ns >= 0 &&
       now_ns - preparing->proposed_ns >= patience_ns)
-    step_down(text("the rendezvous does not answer for ", patience_ns / kMs, " ms"));
+    step_down(text("the rendezvous has not answered for ", patience_ns / kMs, " ms"));
   if (auto* running = formation_.in<Running>();
       running != nullptr && (running->samples_new || now_ns - running->sampled_ns >= t.report_ns)) {
     running->samples_new = false;
@@ -176,7 +176,7 @@ void Coordinator::keep_waiting() {
   if (now_ns_ - reminded_ns_ >= kRemindNs) {
     reminded_ns_ = now_ns_;
     record("waiting_for_nodes",
-           text(roster_.count_eligible(), " are here, at least ", options_.min_nodes, " must be"));
+           text(roster_.count_eligible(), " joined, at least ", options_.min_nodes, " are needed"));
   }
   if (quorum_.first()) return;
   const size_t voters = roster_.count_voters();

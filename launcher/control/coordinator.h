@@ -1,7 +1,7 @@
 // Decides which nodes make up each generation of a job, and has a Supervisor decide what becomes of
 // its workers. One machine is a job of one node.
 //
-//   Roster          which nodes are there, and who is silent or lost
+//   Roster          which nodes are there, and which of them are silent or lost
 //   GenerationSize  how many of them the next generation gets, and how long it waits for more
 //   Quorum          whether that generation may follow the one before it
 //   Formation       the generation: gathering, preparing, running, finishing, over
@@ -101,7 +101,7 @@ class Coordinator {
   GenerationSize size_;
   Quorum quorum_;
   Formation formation_;
-  std::vector<Peer> standbys_;  // who may take over the last generation that was committed
+  std::vector<Peer> standbys_;  // these may take over the last generation that was committed
   int64_t now_ns_;
   int64_t looked_ns_ = 0;           // at all nodes
   int64_t reminded_ns_;             // when it last said that it waits

@@ -103,7 +103,7 @@ struct Send {
   Message message;
 };
 struct Follow {
-  Peer leader;  // report to it from now on; id 0: whoever the rendezvous names
+  Peer leader;  // report to it from now on; id 0: the node that the rendezvous names
 };
 struct SpawnWorkers {
   Order order;

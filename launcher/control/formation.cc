@@ -137,8 +137,9 @@ std::string Formation::reason_late(const Node& node, NodeId leader, const Timing
   const bool ends_workers = node.promised == generation_ && node.promised_to == leader;
   const int64_t waited_ns = now_ns - preparing->since_ns;
   if (waited_ns < (ends_workers ? timing.reap_ns : timing.ack_ns)) return "";
-  return text(ends_workers ? "its workers do not end" : "it does not agree", ", for ",
-              waited_ns / kMs, " ms");
+  return text(
+      ends_workers ? "its workers have not ended" : "it has not agreed to the next generation",
+      " for ", waited_ns / kMs, " ms");
 }
 
 void Formation::run() {

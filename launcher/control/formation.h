@@ -82,8 +82,8 @@ class Formation {
   int32_t pid_of(int64_t rank) const;       // -1: it is not known
   std::vector<int32_t> all_pids() const;
   Progress progress_of(int64_t rank) const;
-  // Who may take over from `coordinator`: two members far apart in the order of nodes, for the loss
-  // of one rack should not take both.
+  // The nodes that may take over from `coordinator`: two members far apart in the order of nodes,
+  // so that the loss of one rack does not take both.
   std::vector<Peer> standbys(NodeId coordinator) const;
 
   // Enters Preparing. Requires: all workers of the generation before have ended; the number is a

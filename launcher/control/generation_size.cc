@@ -47,7 +47,7 @@ Nodes GenerationSize::plan(const Counted& counted, int64_t now_ns) {
     const std::string reason = text(counted.have, " nodes are left and ", least, " are needed");
     // A spare may still come: its connection broke, or it has not found this standby yet.
     if (o.on_node_loss == OnNodeLoss::kSpare)
-      return wait_for(o.timing.fence_ns, reason + "; no spare is there", now_ns);
+      return wait_for(o.timing.fence_ns, reason + "; no spare node is available", now_ns);
     return wait_for(shrinks(counted) ? o.last_call_ns : o.timing.join_ns, reason, now_ns);
   }
   const int64_t wanted =
@@ -77,7 +77,7 @@ Nodes GenerationSize::plan_first(int64_t have, int64_t now_ns) {
   const auto& o = options_;
   if (have < o.min_nodes) {
     enough_ns_ = -1;
-    return wait_for(o.timing.join_ns, text("only ", have, " of ", o.min_nodes, " nodes came"),
+    return wait_for(o.timing.join_ns, text("only ", have, " of ", o.min_nodes, " nodes joined"),
                     now_ns);
   }
   if (enough_ns_ < 0) enough_ns_ = now_ns;

@@ -30,7 +30,7 @@ TookOver loss_of_leader(const Handover& before, int64_t per_node) {
   const auto index = std::find(members.begin(), members.end(), before.lost) - members.begin();
   WorkerExit lost;
   lost.rank = static_cast<int>(index * per_node);
-  lost.node_lost = "the node of the coordinator is lost";
+  lost.node_lost = "the node that coordinated the job is lost";
   lost.progress = before.progress;
   lost.progress.committed_step = before.safe_step;
   return {lost, before.silent_ms, static_cast<int64_t>(members.size()) * per_node};

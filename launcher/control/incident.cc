@@ -15,9 +15,9 @@ const char* exit_meaning(int exit_code) {
     case kExitBug: return "bug";
     case kExitNoMemory: return "out of memory: see `lockstep plan`";
     case kExitDiskFull: return "disk full, or a file-size limit";
-    case kExitResume: return "saved, resume me";
+    case kExitResume: return "saved; start it again to resume";
     case kExitPeerLost: return "lost a peer";
-    case kExitWrongBits: return "an audit found that its bits are wrong";
+    case kExitWrongBits: return "an audit found wrong bits";
     case kExitNoProgress: return "do not restart";
     case 127: return "program or library not found";
     default: return "";
@@ -68,8 +68,8 @@ std::string cause_text(const WorkerExit& exit) {
                 fixed(exit.hung_s, 1), " s");
   if (exit.signal != 0)
     return text("killed by ", signal_text(exit.signal),
-                exit.no_memory ? " (the kernel ended processes of its node for lack of memory: see "
-                                 "`lockstep plan`)"
+                exit.no_memory ? " (the kernel killed processes of its node because memory ran "
+                                 "out: see `lockstep plan`)"
                                : "");
   const char* meaning = exit_meaning(exit.exit_code);
   if (*meaning == '\0') return text("exit code ", exit.exit_code);

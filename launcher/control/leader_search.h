@@ -24,7 +24,7 @@ class LeaderSearch {
         heard_ns_(now_ns),
         tried_ns_(now_ns - timing.try_ns) {}
 
-  const Peer& leader() const { return leader_; }  // id 0: whoever the rendezvous names
+  const Peer& leader() const { return leader_; }  // id 0: as the rendezvous says
   bool answered() const { return answered_; }     // the leader has given an order, lately
   bool leads() const { return leader_.id == own_; }
   bool ever_answered() const { return order_from_ != 0; }
@@ -44,7 +44,7 @@ class LeaderSearch {
   void follow(Peer leader, int64_t now_ns);  // Requires: nobody has answered; it is not this node
   // The connection to the leader has ended. True: it is tried again, once.
   bool lose_connection(int64_t now_ns);
-  // Where to look next, when it is time: the standbys in turn, then whoever the rendezvous names.
+  // Where to look next, when it is time: the standbys in turn, then as the rendezvous says.
   std::optional<Peer> next_candidate(int64_t now_ns);
   void give_up_leader() { answered_ = false; }
   void lead(const std::string& address);  // from now on

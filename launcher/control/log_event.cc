@@ -10,25 +10,28 @@ namespace lockstep::launcher::control {
 
 void log_event(const LoggedEvent& event, int64_t min_nodes) {
   const std::string generation = text("generation ", event.generation);
-  const std::string least = text("at least ", min_nodes, " must be here");
+  const std::string least = text("at least ", min_nodes, " nodes are needed");
   WorkerExit peer_lost;
   peer_lost.exit_code = kExitPeerLost;
   const bool lost_a_peer = event.reason == cause_text(peer_lost);
   if (event.event == "failure_detected" && lost_a_peer) {
     log_warning(generation, ": rank ", event.rank, " lost a peer at step ", event.step,
-                ", which is another rank's or node's failure; stopping the others");
+                ", because another rank or node failed; stopping the others");
   } else if (event.event == "failure_detected") {
     log_error(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step,
               "; stopping the others");
   } else if (event.event == "generation_start") {
-    log_info(generation, ": ", event.reason);
+    log_info(generation, " starts with ", event.reason);
   } else if (event.event == "recovered") {
-    log_info(generation, ": recovered: ", event.reason);
+    log_info(generation, ": recovered, training continues from step ", event.step, ": ",
+             event.reason);
   } else if (event.event == "stop_requested") {
     const bool at_once = event.reason.ends_with(" again");
-    const char* more = event.reason == "SIGINT" ? " (once more: without saving)" : "";
-    log_info(event.reason, at_once ? ": workers are killed, the newest checkpoint counts"
-                                   : text(": workers save and stop", more));
+    const char* more =
+        event.reason == "SIGINT" ? " (press Ctrl-C again to stop without saving)" : "";
+    log_info(event.reason,
+             at_once ? ": workers are killed without saving; the newest checkpoint remains"
+                     : text(": workers save a checkpoint and stop", more));
   } else if (event.event == "straggler") {
     log_warning(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step);
   } else if (event.event == "node_lost") {
@@ -38,12 +41,13 @@ void log_event(const LoggedEvent& event, int64_t min_nodes) {
              event.event == "health") {
     log_warning(generation, ": ", event.reason);
   } else if (event.event == "node_joined") {
-    log_info(generation, ": node ", event.reason,
-             " joined; it takes part from the next "
-             "generation on (",
-             least, ")");
+    if (event.world_size > 0)
+      log_info(generation, ": node ", event.reason,
+               " joined as a spare; it takes part from the next restart on");
+    else
+      log_info("node ", event.reason, " joined (", least, ")");
   } else if (event.event == "waiting_for_nodes") {
-    log_info(generation, ": waiting for nodes, ", event.reason.empty() ? least : event.reason);
+    log_info(generation, ": waiting for nodes: ", event.reason.empty() ? least : event.reason);
   }
 }
 

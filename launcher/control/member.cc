@@ -165,7 +165,7 @@ void Member::on(const WorkersExited& event, int64_t now_ns, NodeActions& actions
 void Member::on(const StopRequested& event, int64_t now_ns, NodeActions& actions) {
   pass_to(now_ns);
   if (parked() && !search_.leads()) {  // a spare leaves, and the job goes on
-    leave_ = Leave{kExitResume, "asked to stop, as a spare"};
+    leave_ = Leave{kExitResume, "asked to stop while this node was a spare"};
     return leave_when_empty(actions);
   }
   ++stops_;
@@ -205,7 +205,7 @@ void Member::on(const Tick& event, int64_t now_ns, NodeActions& actions) {
   if (!search_.leads()) search(actions);
   if (stops_ > 0 && workers_.alive() == 0 && workers_.generation() >= 0 && !leave_ &&
       now_ns - run_ordered_ns_ >= t.stop_ns)
-    leave_ = Leave{kExitResume, "asked to stop, and nobody leads"};
+    leave_ = Leave{kExitResume, "asked to stop while no node coordinated the job"};
   // [P3] The others may go on without this node from now on.
   const bool late = now_ns - ordered_ns_ >= t.fence_ns;
   if (late && !workers_.spawning() && options_.without != Rule::kP3) end_workers(actions);
@@ -235,12 +235,12 @@ void Member::search(NodeActions& actions) {
 }
 
 Leave Member::leave_in_vain(int64_t alone_ns) const {
-  const std::string none = text("no coordinator for ", alone_ns / (1000 * kMs), " s");
+  const std::string none = text("found no coordinator for ", alone_ns / (1000 * kMs), " s");
   if (search_.ever_answered()) return {kExitResume, none, /*alone=*/true};
   if (other_secret_.empty()) return {kExitResume, none};
-  return {kExitConfig,
-          text(none, ": ", other_secret_,
-               "; give all agents of the job one LOCKSTEP_SECRET, or none and one run folder")};
+  return {kExitConfig, text(none, ": ", other_secret_,
+                            "; give all agents of the job the same LOCKSTEP_SECRET, or leave it "
+                            "unset and give them the same run folder")};
 }
 
 // A standby takes over in its turn, if it knows the members of the generation.

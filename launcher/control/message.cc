@@ -114,13 +114,13 @@ void fields(Io& io, T& m) {
 template <size_t kKind = 0>
 Result<Message> decode_kind(Reading& io, size_t kind) {
   if constexpr (kKind == std::variant_size_v<Message>) {
-    return Error{Code::kCorrupt, text("a message of the unknown kind ", kind)};
+    return Error{Code::kCorrupt, text("received a message of unknown kind ", kind)};
   } else {
     if (kind != kKind) return decode_kind<kKind + 1>(io, kind);
     std::variant_alternative_t<kKind, Message> message;
     fields(io, message);
     if (io.bad || !io.in.finished())
-      return Error{Code::kCorrupt, text("a damaged message of kind ", kind)};
+      return Error{Code::kCorrupt, text("received a malformed message of kind ", kind)};
     return Message(std::move(message));
   }
 }
@@ -177,8 +177,9 @@ Result<Message> decode(std::string_view bytes) {
   Reading io{ByteReader(bytes)};
   const auto version = io.in.number<uint8_t>();
   if (version != kVersion)
-    return Error{Code::kCorrupt, text("a message of version ", int{version}, ", not ",
-                                      int{kVersion}, ": all agents must be of one build")};
+    return Error{Code::kCorrupt, text("received a message of protocol version ", int{version},
+                                      ", this build speaks ", int{kVersion},
+                                      ": run the same build of lockstep on all nodes")};
   const auto kind = io.in.number<uint8_t>();
   LOCKSTEP_TRY(Message message, decode_kind(io, kind));
   if (!is_sound(message))

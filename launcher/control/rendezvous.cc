@@ -146,7 +146,8 @@ Result<Rendezvous::Found> Rendezvous::readable() const {
     if (found.said < 0 || !found.words.empty()) return found;
     system_clock().sleep_ns(kReadPauseNs);
   }
-  return Error{Code::kIo, text(folder_.string(), ": nothing that it lists can be read")};
+  return Error{Code::kIo,
+               text(folder_.string(), ": cannot read any file that this rendezvous folder lists")};
 }
 
 std::optional<Succession> Rendezvous::ours(const Found& found) const {

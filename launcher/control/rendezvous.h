@@ -10,7 +10,7 @@
 //   "10.0.0.1:4000 0 -1 0 -1 0 0 7"   is the first one
 //   "10.0.0.1:4000 ID 0 0 -1 0 0 9"   has begun, with generation 0
 //   "10.0.0.2:5000 ID2 1 ID 0 0 0 0"  follows it, with generation 1
-//   "0.0.0.0:0 ID2 1 ID 0 0 1 0"      has ended the job; whoever has missed that is told here
+//   "0.0.0.0:0 ID2 1 ID 0 0 1 0"      has ended the job; an agent that missed it reads it here
 //
 // An agent that has something to say makes the file with the next n. The file appears whole, and
 // one agent alone can make it (link): a decision that rests on the newest file is taken once.
@@ -36,11 +36,11 @@ class Rendezvous {
   static Result<Rendezvous> create(FileSystem& file_system, const std::string& words,
                                    const std::string& job, const std::filesystem::path& folder);
 
-  // Empty: whoever comes first.
+  // Empty: the first agent to come coordinates.
   const std::optional<net::Endpoint>& fixed() const { return fixed_; }
   struct Found {
-    int64_t number = -1;  // of the newest file, whoever's; -1: none is there
-    int64_t said = -1;    // of the newest of ours, which says the rest; -1: none is there
+    int64_t number = -1;  // of the newest file of any job; -1: there is no file
+    int64_t said = -1;    // of the newest file of this job, which says the rest; -1: none
     net::Endpoint at;     // port 0: not known, or the job is over
     Succession last;
     std::string words;  // all that is said; changes with each beat. Empty: it went meanwhile

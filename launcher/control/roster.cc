@@ -76,9 +76,10 @@ bool Roster::look_for_silence(int64_t now_ns) {
 std::string Roster::reason_lost(const Node& node, int64_t now_ns) const {
   if (node.peer.id == own_ || without_ == Rule::kP22) return "";
   if (node.gone_ns >= 0 && now_ns - node.gone_ns >= timing_.reset_ns)
-    return "its connection has ended";
+    return "its connection ended (its agent or machine is gone)";
   const int64_t silent_ns = now_ns - node.heard_ns;
-  return silent_ns >= timing_.evict_ns ? text("no word for ", silent_ns / kMs, " ms") : "";
+  return silent_ns >= timing_.evict_ns ? text("it has been silent for ", silent_ns / kMs, " ms")
+                                       : "";
 }
 
 bool Roster::remove(const Node& node) { return by_id_.erase(node.peer.id) > 0; }

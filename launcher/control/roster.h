@@ -1,4 +1,4 @@
-// The nodes that report to a coordinator: what each of them has said last, and who is silent.
+// The nodes that report to a coordinator: the last report of each of them, and which are silent.
 //
 //   Report --> admit --> hear, again and again --> lost (silence, a broken connection) --> remove
 //
@@ -73,7 +73,7 @@ class Roster {
   // [P15] Whether a node can be a member: it hears our orders, and its reports come.
   bool eligible(const Node& node) const { return !node.barred && reachable(node); }
   int64_t count_eligible() const;
-  bool has_spare() const;       // one that can be a member, is none, and is not slow
+  bool has_spare() const;       // a node that is eligible, idle and not slow
   size_t count_voters() const;  // reachable ones
   size_t count_eligible_voters() const;
   // Those of `first` keep their order; the others follow as they came, and those that are slow come

@@ -21,8 +21,8 @@ std::optional<Straggler> find_straggler(const std::vector<int64_t>& slot_us,
                                         double factor = kSlowFactor);
 
 // Watches for a rank that stays slow. Of each rank it keeps in what share of the last steps it was
-// slow, where a step counts the less the longer ago it was: who is slow in each step reaches four
-// fifths after `seconds`, and who is now and then never does.
+// slow; older steps count less. A rank that is slow in each step reaches four fifths after
+// `seconds`. A rank that is slow now and then never does.
 class SlowRank {
  public:
   // Requires: factor > 1, seconds > 0.

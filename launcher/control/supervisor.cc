@@ -236,7 +236,7 @@ void Supervisor::on_event(const StopRequested& event) {
   // One Ctrl-C can arrive twice at once, by two ways.
   const bool at_once = state_ == State::kStopping && event.signal == SIGINT && !stop_.killed &&
                        now_ns_ - asked_to_stop_ns_ >= kSecondStopNs;
-  const std::string why = event.signal == kAllocationEnds ? "the time of the allocation ends"
+  const std::string why = event.signal == kAllocationEnds ? "the allocation is about to end"
                                                           : signal_text(event.signal);
   record("stop_requested", -1, why + (at_once ? " again" : ""));
   if (state_ == State::kForming && waiting_) {
@@ -301,18 +301,18 @@ void Supervisor::conclude_failure() {
       status == kExitWrongBits) {
     finish(status, cause);
   } else if (asked_to_stop_ns_ >= 0) {
-    finish(kExitResume, text(cause, "; asked to stop, so not restarted"));
+    finish(kExitResume, text(cause, "; not restarted, because a stop was requested"));
   } else if (options_.max_restarts == 0) {
     finish(status, cause);
   } else if (again) {
     finish(status == kExitBug ? kExitNoProgress : status,
            text(cause, " at step ", incident.primary.progress.step,
-                ", as before the restart: it would come again"));
+                ", as before the restart; another restart would fail in the same way"));
   } else if (restarts_since_safe_ >= options_.max_no_progress) {
     finish(kExitNoProgress, text(cause, "; ", restarts_since_safe_,
                                  " restarts without a new committed step or snapshot"));
   } else if (restarts_since_safe_ >= options_.max_restarts) {
-    finish(status, text(cause, "; ", restarts_since_safe_, " restarts used up"));
+    finish(status, text(cause, "; ", restarts_since_safe_, " restarts are used up"));
   } else if (nodes_.count < 0) {
     finish(kExitResume, text(cause, "; ", nodes_.reason));
   } else if (const int64_t next = next_per_node(); next < 1) {

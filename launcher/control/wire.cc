@@ -63,12 +63,12 @@ Result<void> Wire::find_owner(const net::Endpoint& fixed, const Error& refused) 
     }
     if (seen == Seen::kAnswers) return {};
     if (seen == Seen::kDead)
-      return Error{Code::kConfig, text("--rdzv-endpoint ", fixed.str(),
-                                       ": that is an address of this machine, "
-                                       "and it ",
-                                       refused.message,
-                                       "; no agent of this job answers there. Free "
-                                       "the port, or give all nodes another one or file:DIR")};
+      return Error{Code::kConfig,
+                   text("--rdzv-endpoint ", fixed.str(),
+                        ": this is an address of this machine, and listening there failed: it ",
+                        refused.message,
+                        "; no agent of this job answers there. Free the port, or give all nodes "
+                        "another port or file:DIR")};
   }
 }
 
@@ -105,7 +105,7 @@ Result<Wire::Seen> Wire::look_for(const Rendezvous::Found& found) {
   if (alive)
     return Error{other_secret ? Code::kConfig : Code::kTimeout,
                  text("the coordinator at ", found.at.str(),
-                      " is alive and cannot be reached from ", listens_at_.str(), why_not)};
+                      " is alive but cannot be reached from ", listens_at_.str(), why_not)};
   log_info("the coordinator at ", found.at.str(), " does not answer");
   return Seen::kDead;
 }

@@ -18,7 +18,7 @@ Health HealthRules::note(const std::vector<Counter>& counters, int64_t now_ns) {
   health.lines.insert(health.lines.end(), warnings.begin(), warnings.end());
   if (health.lines.size() > kMostLines) {
     health.lines.resize(kMostLines - 1);
-    health.lines.push_back("and more: its system log has them all");
+    health.lines.push_back("there are more findings; see the system log of the node");
   }
   return health;
 }
@@ -40,7 +40,7 @@ void HealthRules::note_one(const Counter& counter, int64_t now_ns) {
     known.said_grown = known.grown;
     known.line = counter.kind == Kind::kCount ? text(counter.what, ": ", known.grown, " more")
                                               : counter.what;
-    if (first) known.line += ", since before this agent was started";
+    if (first) known.line += " (from before this agent started)";
   }
   if (!fails) return;
   known.failed = true;

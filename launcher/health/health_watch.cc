@@ -12,8 +12,8 @@ namespace {
 constexpr std::chrono::seconds kPatience{1};
 
 Counter silence(bool lasts) {
-  return {"the counters of the hardware cannot be read: a file or a driver hangs",
-          Meaning::kWarning, Kind::kState, lasts ? 1 : 0};
+  return {"cannot read the hardware counters: a file in /sys or a driver hangs", Meaning::kWarning,
+          Kind::kState, lasts ? 1 : 0};
 }
 
 // Opened at the first look, on its thread: that may hang as well.

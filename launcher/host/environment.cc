@@ -21,7 +21,7 @@ Result<WorkerOrders> checked(WorkerOrders orders) {
   if (orders.rank >= orders.world_size || orders.local_rank >= orders.local_world_size ||
       orders.local_world_size > orders.world_size)
     return Error{Code::kConfig,
-                 text("impossible place: rank ", orders.rank, " of ", orders.world_size,
+                 text("impossible rank: rank ", orders.rank, " of ", orders.world_size,
                       ", local rank ", orders.local_rank, " of ", orders.local_world_size)};
   return orders;
 }
@@ -32,7 +32,9 @@ Result<WorkerOrders> torchrun_orders(const Environment& environment) {
   LOCKSTEP_TRY(WorkerOrders orders, parse_torchrun_orders(environment));
   if (orders.local_world_size == 0) orders.local_world_size = orders.local_rank + 1;
   if (orders.world_size > 1 && variable(environment, "MASTER_ADDR").empty())
-    return Error{Code::kConfig, "RANK and WORLD_SIZE are set, but MASTER_ADDR is not"};
+    return Error{
+        Code::kConfig,
+        "RANK and WORLD_SIZE are set, but MASTER_ADDR is not; set it to the address of rank 0"};
   LOCKSTEP_TRY(orders.generation, number_variable(environment, "TORCHELASTIC_RESTART_COUNT", 0));
   if (variable(environment, "TORCHELASTIC_USE_AGENT_STORE") == "True")
     orders.store_server = StoreServer::kOther;
@@ -54,7 +56,9 @@ Result<std::string> slurm_master(const Environment& environment) {
   }
   const std::string address = variable(environment, "SLURM_LAUNCH_NODE_IPADDR");
   if (!address.empty()) return address;
-  return Error{Code::kConfig, "SLURM_STEP_NODELIST is not set: no address for rank 0"};
+  return Error{
+      Code::kConfig,
+      "cannot tell the address of rank 0, because SLURM_STEP_NODELIST is not set; start with srun"};
 }
 
 Result<int> slurm_local_world_size(const Environment& environment, int world_size) {

@@ -46,7 +46,7 @@ Result<void> nobody_else_runs(FileSystem& file_system, Clock& clock,
   if (last.value().job == job) return {};
   const auto before = read_file(file_system, path);
   const auto written = file_system.written_unix_ns(path);
-  log_info(path.string(), " says that another job trains here; it is watched for ",
+  log_info(path.string(), " says that another job trains in this folder; watching it for ",
            (publish_ns + kLateNs) * 1e-9, " s");
   const int64_t deadline_ns = clock.monotonic_ns() + publish_ns + kLateNs;
   while (before && clock.monotonic_ns() < deadline_ns) {
@@ -72,7 +72,7 @@ Result<FolderClaim> FolderClaim::take(const std::filesystem::path& dump_folder) 
     const int error = errno;
     if (error != EWOULDBLOCK) {
       log_warning(path.string(), ": ", std::strerror(error),
-                  ": another run in this folder would not be noticed at once");
+                  ": cannot lock this file, so another run in this folder may be noticed late");
       return claim;
     }
     char pid[16] = {};  // none yet, of one that has just taken it

@@ -126,7 +126,7 @@ Error lost(const Endpoint& to, const char* what) {
   const bool silent = errno == EAGAIN || errno == EINPROGRESS;
   return {Code::kPeerLost,
           text(what, " ", to.str(), ": ",
-               silent ? text("nothing for ", kProberPatience_s, " s") : std::strerror(errno))};
+               silent ? text("no answer for ", kProberPatience_s, " s") : std::strerror(errno))};
 }
 
 double shortest_round_trip_s(Clock& clock, int fd) {
@@ -202,9 +202,9 @@ Result<PairFigures> probe_pair(Clock& clock, const std::string& from, const Endp
   PairFigures figures;
   if (send_all(socket.fd, word.data(), word.size()))
     figures.round_trip_s = shortest_round_trip_s(clock, socket.fd);
-  if (figures.round_trip_s < 0) return lost(to, "no answer from");
+  if (figures.round_trip_s < 0) return lost(to, "no round trip with");
   figures.bytes_per_s = sent_bytes_per_s(clock, socket.fd);
-  if (figures.bytes_per_s < 0) return lost(to, "it broke off to");
+  if (figures.bytes_per_s < 0) return lost(to, "the transfer broke off to");
   return figures;
 }
 

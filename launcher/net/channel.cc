@@ -73,19 +73,20 @@ Result<void> Channel::check_greeting(char role) const {
   const std::string expected = greeting(role);
   const std::string_view got = input().substr(0, kGreetingBytes);
   if (got.substr(0, kMagic.size()) != std::string_view(kMagic).substr(0, got.size()))
-    return wrong("not a Lockstep agent");
+    return wrong("the other side is not a Lockstep agent");
   if (got.size() > kVersionAt && got[kVersionAt] != kVersion)
     return wrong(text("it speaks version ", static_cast<int>(got[kVersionAt]),
-                      " of the protocol, this is version ", static_cast<int>(kVersion)));
+                      " of the protocol, and this agent speaks version ",
+                      static_cast<int>(kVersion)));
   if (got != std::string_view(expected).substr(0, got.size()))
-    return wrong("it plays the wrong role in the handshake");
+    return wrong("it took the wrong side of the handshake");
   return {};
 }
 
 Result<bool> Channel::on_hello() {
   LOCKSTEP_RETURN_IF_ERROR(check_greeting(kDialer));
   if (input().size() < kHelloBytes) return false;
-  if (input().size() > kHelloBytes) return wrong("it sent more before it proved anything");
+  if (input().size() > kHelloBytes) return wrong("it sent data before it authenticated");
   copy_into(nonce_dialer_, input().substr(kGreetingBytes));
   done_ += kHelloBytes;
   output_ += greeting(kListener).append(view(nonce_listener_));
@@ -100,7 +101,7 @@ Result<bool> Channel::on_answer() {
   copy_into(nonce_listener_, input().substr(kGreetingBytes, sizeof(Nonce)));
   if (!same_bytes(input().substr(kHelloBytes, kProofBytes),
                   view(derive("lockstep proof ", kListener))))
-    return Error{Code::kDenied, text("its secret is another than this agent's, which is from ",
+    return Error{Code::kDenied, text("its secret differs from this agent's, which comes from ",
                                      secret_->origin())};
   done_ += kMaxHandshakeBytes;
   output_ += view(derive("lockstep proof ", kDialer));
@@ -123,16 +124,17 @@ Result<bool> Channel::on_frame() {
   if (head.size() < head_bytes()) return false;
   const size_t size = ByteReader(head).number<uint32_t>();
   if (size > max_frame_bytes_)
-    return wrong(text("a frame of ", size, " bytes; the limit is ", max_frame_bytes_));
+    return wrong(text("its frame of ", size, " bytes is over the limit of ", max_frame_bytes_));
   const size_t all = head_bytes() + code_bytes + size;
   if (input().size() < all) return false;
   const std::string_view payload = input().substr(head_bytes() + code_bytes, size);
   if (!plain_ && !same_bytes(input().substr(head_bytes(), kCodeBytes), code_of(in_, head, payload)))
-    return wrong(text("the code of frame ", in_.number,
-                      " is wrong: altered, repeated or put in on the way"));
+    return wrong(text("the authentication code of frame ", in_.number,
+                      " is wrong: the frame was altered, repeated or inserted on the way"));
   ++in_.number;
   const auto kind = plain_ ? FrameKind::kPayload : static_cast<FrameKind>(head.back());
-  if (kind > FrameKind::kGoodbye) return wrong("a kind of frame that this version does not know");
+  if (kind > FrameKind::kGoodbye)
+    return wrong("it sent a kind of frame that this version does not know");
   frames_.push_back({kind, std::string(payload)});
   done_ += all;
   return true;

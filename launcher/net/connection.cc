@@ -60,7 +60,9 @@ void Connection::start() {
   error_code error;
   socket_.non_blocking(true, error);
   if (error) return end(error.message());
-  if (!open()) after(limits_.handshake_ms, text("no proof within ", limits_.handshake_ms, " ms"));
+  if (!open())
+    after(limits_.handshake_ms,
+          text("it did not authenticate within ", limits_.handshake_ms, " ms"));
   take_in({});
   if (!ended_) arm_read();
 }
@@ -92,8 +94,9 @@ void Connection::read() {
     const size_t n = socket_.read_some(asio::buffer(scratch_.data(), scratch_.size()), error);
     if (would_block(error)) break;
     if (error == asio::error::eof)
-      return end(open() ? "it closed the connection"
-                        : "it closed the connection before any proof: it may have another secret");
+      return end(open()
+                     ? "it closed the connection"
+                     : "it closed the connection before it authenticated: its secret may differ");
     if (error) return end(error.message());
     if (!closing_) take_in({scratch_.data(), n});
   }
@@ -118,7 +121,8 @@ void Connection::deliver() {
   while (!ended_ && !closing_) {
     auto frame = channel_.take_frame();
     if (!frame) return;
-    if (frame->kind == FrameKind::kGoodbye) return end(text("it said: ", frame->payload));
+    if (frame->kind == FrameKind::kGoodbye)
+      return end(text("it closed the connection: ", frame->payload));
     events_.on_frame(*this, std::move(frame->payload));
   }
 }
@@ -134,7 +138,7 @@ void Connection::enqueue(std::string bytes) {
   queue_.push_back(std::move(bytes));
   if (!write_armed_) flush();
   if (!ended_ && queued_bytes_ > limits_.max_queue_bytes)
-    end(text("it does not read: ", bytes_text(queued_bytes_), " wait for it"));
+    end(text("it does not read what it is sent: ", bytes_text(queued_bytes_), " are queued"));
 }
 
 void Connection::flush() {

@@ -60,7 +60,7 @@ void Dialer::look_up() {
         self->addresses_.clear();
         for (const auto& each : found) self->addresses_.push_back(each.endpoint());
         if (self->addresses_.empty())
-          return self->try_again(text("its name is not known: ", error.message()));
+          return self->try_again(text("cannot resolve its name: ", error.message()));
         self->connect();
       });
 }

@@ -159,7 +159,7 @@ Result<LocalAddress> choose_local_address(const std::string& wish,
       if (each.at.interface == wish || each.at.address == wish) return each.at;
     std::string known;
     for (const Interface& each : all) known += text(" ", each.at.interface, "=", each.at.address);
-    return Error{Code::kConfig, text("no interface is called \"", wish,
+    return Error{Code::kConfig, text("--local-addr: no interface is called \"", wish,
                                      "\" or has that address; "
                                      "this machine has",
                                      known)};
@@ -170,7 +170,8 @@ Result<LocalAddress> choose_local_address(const std::string& wish,
   for (const bool loopback : {false, true})
     for (const Interface& each : all)
       if (each.loopback == loopback && each.v4) return each.at;
-  return Error{Code::kNotFound, "this machine has no interface with an address that is up"};
+  return Error{Code::kNotFound,
+               "this machine has no network interface that is up and has an address"};
 }
 
 }  // namespace lockstep::launcher::net

@@ -57,8 +57,8 @@ Result<void> check_private_folder(const std::filesystem::path& folder) {
   if (::stat(folder.c_str(), &status) != 0)
     return Error{Code::kIo, text("no folder ", folder.string())};
   if (status.st_uid != ::geteuid() || (status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    return Error{Code::kConfig,
-                 text("others can enter ", folder.string(), ": no place for the workers' socket")};
+    return Error{Code::kConfig, text("other users can enter ", folder.string(),
+                                     ": the workers' socket needs a private folder (mode 0700)")};
   return {};
 }
 
@@ -185,13 +185,13 @@ void Network::Impl::take(Tcp::socket socket) {
   const auto remote = socket.remote_endpoint(error);
   const auto local = error ? Tcp::endpoint() : socket.local_endpoint(error);
   ++counts_.accepted;
-  if (error) return reject("it was gone before it was accepted");
+  if (error) return reject("it closed before it was accepted");
   set_tcp_options(socket.native_handle(), options_.limits.silence_ms);
   if (unproven_.size() >= options_.limits.max_unauthenticated) {
     const ConnectionPtr oldest = unproven_.extract(unproven_.begin()).mapped();
     oldest->close("");
-    reject(text(oldest->identity().name, ": no proof yet, and ",
-                options_.limits.max_unauthenticated, " others wait as well"));
+    reject(text(oldest->identity().name, ": it had not authenticated, and ",
+                options_.limits.max_unauthenticated, " other connections were waiting"));
   }
   const Endpoint from = endpoint_of(remote);
   begin(std::move(socket),
@@ -201,8 +201,9 @@ void Network::Impl::take(Tcp::socket socket) {
 
 void Network::Impl::take(Local::socket socket) {
   const auto process = own_process(socket.native_handle());
-  if (!process) return reject("another user's process, at the workers' socket");
-  if (local_count_ >= options_.limits.max_local) return reject("too many at the workers' socket");
+  if (!process) return reject("a process of another user connected to the workers' socket");
+  if (local_count_ >= options_.limits.max_local)
+    return reject("too many connections at the workers' socket");
   ++local_count_;
   begin(std::move(socket), Channel::plain(kStoreMaxBytes),
         {++last_id_, Via::kLocal, {}, {}, *process});

@@ -36,12 +36,12 @@ Result<void> check_private(int fd, const std::filesystem::path& path) {
   if (::fstat(fd, &status) != 0) return failed("stat", path);
   if (!S_ISREG(status.st_mode) || status.st_uid != ::geteuid())
     return Error{Code::kConfig, text(path.string(),
-                                     " is not a file of this user: not used as the "
-                                     "job's secret")};
+                                     " is not a regular file of this user, so it is not used as "
+                                     "the job's secret; remove it")};
   if ((status.st_mode & (S_IRWXG | S_IRWXO)) != 0)
-    return Error{Code::kConfig, text("others may open ", path.string(),
-                                     ", so it is no secret; remove it (a new "
-                                     "one is made), or chmod 600 it")};
+    return Error{Code::kConfig, text("other users may open ", path.string(),
+                                     ", so it does not protect the job; remove it (a new one is "
+                                     "made) or run chmod 600 on it")};
   return {};
 }
 
@@ -94,7 +94,7 @@ Secret Secret::generate() {
 Result<Secret> Secret::parse(const std::string& hex_digits, std::string origin) {
   Secret secret;
   if (!read_hex_digits(hex_digits, secret.bytes_))
-    return Error{Code::kConfig, text(origin, ": a job's secret is ", kDigits,
+    return Error{Code::kConfig, text(origin, ": a job's secret must be ", kDigits,
                                      " hexadecimal digits, for "
                                      "example from `openssl rand -hex ",
                                      kBytes, "`")};

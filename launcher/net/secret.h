@@ -1,4 +1,4 @@
-// The secret of one job: who has it is a member, who has not is nobody (docs/SECURITY.md).
+// The secret of one job authenticates the members of the job (docs/SECURITY.md).
 //
 //   LOCKSTEP_SECRET       64 hexadecimal digits in the agents' environment; workers do not get it
 //   <run>/control.secret  the same in a file that only its owner can read; the first agent makes it

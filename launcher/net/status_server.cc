@@ -138,8 +138,9 @@ class StatusServer::Impl {
 Result<void> StatusServer::Impl::open() {
   LOCKSTEP_TRY(listens_at_, status_address(options_.at));
   if (!options_.secret && !is_loopback(listens_at_.host))
-    return Error{Code::kConfig, text("no ", options_.name, " at ", listens_at_.str(),
-                                     ": others reach this address, so it takes a token")};
+    return Error{Code::kConfig,
+                 text("no ", options_.name, " at ", listens_at_.str(),
+                      ": other machines reach this address, so a token is required")};
   error_code error;
   const Tcp::endpoint endpoint(asio::ip::make_address(listens_at_.host, error), listens_at_.port);
   const int fd = ::socket(endpoint.protocol().family(), SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -190,7 +191,7 @@ void StatusServer::Impl::take(Tcp::socket socket) {
   std::erase_if(visits_, [](const auto& visit) { return visit.expired(); });
   if (visits_.size() >= options_.limits.max_connections) {
     if (const VisitPtr oldest = visits_.front().lock()) {
-      turn_away(*oldest, "others wait as well");
+      turn_away(*oldest, "too many connections were open");
       oldest->stream.close();
     }
     visits_.pop_front();
@@ -222,22 +223,27 @@ std::optional<StatusPage> StatusServer::Impl::refusal(const Visit& visit) {
   const Request& request = visit.parser.get();
   if (!options_.secret) {
     if (names_loopback(words(request[http::field::host]))) return std::nullopt;
-    turn_away(visit, "it asked for another host");
-    return StatusPage{.status = 403, .body = "Without a token this is shown at localhost only.\n"};
+    turn_away(visit, "it asked for another host name");
+    return StatusPage{.status = 403,
+                      .body = "Without a token this page is served at localhost only.\n"};
   }
   const bool by_header =
       same_bytes(token_of_header(words(request[http::field::authorization])), token_);
   const bool by_query = same_bytes(token_of_query(words(request.target())), token_);
   if (by_header || by_query) return std::nullopt;
   turn_away(visit, "no token, or a wrong one");
-  return StatusPage{.status = 401, .body = "The address that lockstep printed has the token.\n"};
+  return StatusPage{.status = 401,
+                    .body =
+                        "A token is missing or wrong. Use the address that lockstep printed; it "
+                        "contains the token.\n"};
 }
 
 // No page may end the server's owner: whatever goes wrong in one is its answer.
 StatusPage StatusServer::Impl::page_for(const Visit& visit) {
   if (auto refused = refusal(visit)) return *std::move(refused);
   const Request& request = visit.parser.get();
-  if (request.method() != http::verb::get) return {.status = 405, .body = "Only GET.\n"};
+  if (request.method() != http::verb::get)
+    return {.status = 405, .body = "Only GET is supported.\n"};
   const std::string_view target = words(request.target());
   const size_t question = std::min(target.find('?'), target.size());
   const size_t query = std::min(question + 1, target.size());

@@ -45,17 +45,18 @@ StoreReplies StoreServer::on_request(StoreClient client, std::string_view bytes)
   auto request = decode_store_request(bytes);
   if (!request) return {{client, encode(refusal(request.error().message))}};
   if (parked_.contains(client))
-    return {{client, encode(refusal("a request came while another one waits on its connection"))}};
+    return {{client, encode(refusal(
+                         "the client sent a request while another one waits on its connection"))}};
   const auto space = spaces_.find(request->space);
   if (space == spaces_.end())
-    return {
-        {client, encode(refusal(text("generation ", request->space, " is over, or not begun")))}};
+    return {{client,
+             encode(refusal(text("generation ", request->space, " is over or has not begun")))}};
   if (const std::string wrong = problem(*request); !wrong.empty())
     return {{client, encode(refusal(wrong))}};
   if (parks(request->operation))
     if (const std::string* missing = first_missing(space->second.values, request->keys)) {
       if (parked_.size() >= limits_.max_parked)
-        return {{client, encode(refusal("too many wait for a key"))}};
+        return {{client, encode(refusal("too many clients wait for a key"))}};
       space->second.waiting[*missing].insert(client);
       parked_[client] = {std::move(*request), *missing};
       return {};
@@ -69,13 +70,15 @@ StoreReplies StoreServer::on_request(StoreClient client, std::string_view bytes)
 // What is too large, in words; "" when nothing is.
 std::string StoreServer::problem(const StoreRequest& request) const {
   if (request.keys.size() > limits_.max_request_keys)
-    return text(request.keys.size(), " keys; the limit is ", limits_.max_request_keys);
+    return text("the request has ", request.keys.size(), " keys, and the limit is ",
+                limits_.max_request_keys);
   for (const std::string& key : request.keys)
     if (key.size() > limits_.max_key_bytes)
-      return text("a key of ", key.size(), " bytes; the limit is ", limits_.max_key_bytes);
+      return text("the key has ", key.size(), " bytes, and the limit is ", limits_.max_key_bytes);
   for (const std::string& value : request.values)
     if (value.size() > limits_.max_value_bytes)
-      return text("a value of ", value.size(), " bytes; the limit is ", limits_.max_value_bytes);
+      return text("the value has ", value.size(), " bytes, and the limit is ",
+                  limits_.max_value_bytes);
   return "";
 }
 
@@ -108,7 +111,7 @@ StoreAnswer StoreServer::answer(Space& space, const StoreRequest& request, Store
     case StoreOperation::kCount:
       return {StoreStatus::kOk, static_cast<int64_t>(space.values.size()), ""};
   }
-  return refusal("an operation that this version does not know");
+  return refusal("this version does not know the operation");
 }
 
 StoreAnswer StoreServer::add(Space& space, const std::string& key, int64_t more,
@@ -116,11 +119,11 @@ StoreAnswer StoreServer::add(Space& space, const std::string& key, int64_t more,
   int64_t number = 0;
   if (const auto found = space.values.find(key); found != space.values.end()) {
     const auto held = parse_number(found->second);
-    if (!held) return refusal(text("add to \"", key, "\", which holds no number"));
+    if (!held) return refusal(text("cannot add to \"", key, "\": it does not hold a number"));
     number = *held;
   }
   if (__builtin_add_overflow(number, more, &number))
-    return refusal(text("add to \"", key, "\": the sum is too large"));
+    return refusal(text("cannot add to \"", key, "\": the sum is too large"));
   StoreAnswer stored = put(space, key, std::to_string(number), woken);
   stored.number = number;
   return stored;

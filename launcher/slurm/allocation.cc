@@ -102,17 +102,23 @@ std::string Allocation::plan() const {
       out += text("\n  ", happening_name(happening), ": ", decision_text(policy, happening));
   const auto note = [&out](const auto&... words) { out += text("\n  ! ", words...); };
   if (policy == Policy::kNone) return out;
-  if (!unknown_.empty()) note("not known from Slurm itself: ", unknown_);
+  if (!unknown_.empty()) note("cannot ask Slurm about this job: ", unknown_);
   if (!job_->requeue.has_value() && options_.requeue == Requeue::kAuto)
-    note("cannot know whether it may be requeued, so never is (", kRequeueVariable,
-         "=1 says that it may)");
+    note("cannot tell whether the job may be requeued, so it is never requeued (", kRequeueVariable,
+         "=1 allows it)");
   if (!job_->no_kill.has_value())
-    note("cannot know of --no-kill, so expects Slurm to end the job with the first lost node (",
-         kNoKillVariable, "=1 says otherwise)");
+    note(
+        "cannot tell whether --no-kill is set, so Slurm is expected to end the job with the first "
+        "lost node (",
+        kNoKillVariable, "=1 says otherwise)");
   if (options_.requeue == Requeue::kNever && job_->requeue.value_or(false))
-    note("submitted with --requeue: Slurm itself may start it again when it misses a node");
+    note(
+        "the job was submitted with --requeue: Slurm itself may start it again when a node is "
+        "lost");
   if (!job_->in_step)
-    note("not started by srun: Slurm's signals before the time limit go to steps only");
+    note(
+        "lockstep was not started by srun: Slurm's signals before the time limit reach job steps "
+        "only");
   return out;
 }
 
@@ -129,7 +135,8 @@ Result<void> Allocation::begin() {
       log_warning("slurm_starts.json: ", written.error().message);
   if (may_start(starts)) return {};
   return Error{Code::kAborted, text("Slurm has started job ", job_->id, " ", starts.count,
-                                    " times without a new checkpoint: not tried again")};
+                                    " times without a new checkpoint, so it is not started again; "
+                                    "look at the last errors in logs/ of the run folder")};
 }
 
 // The batch script waits for us on its host. When that host is gone, srun and the script went with
@@ -150,14 +157,15 @@ bool Allocation::batch_host_is_gone(const std::vector<std::string>& nodes, bool 
     if (reached) return false;
     if (clock_.monotonic_ns() >= limit_ns) break;
     if (!told)
-      log_info("Slurm: does the batch host ", host, " live? ", reached.error().message,
-               "; asked again for up to ", kNoticeMs / 60'000, " minutes");
+      log_info("Slurm: cannot tell yet whether the batch host ", host,
+               " is up: ", reached.error().message, "; asking again for up to ", kNoticeMs / 60'000,
+               " minutes");
     clock_.sleep_ns(kAskAgainMs * 1'000'000);
     start_questions();
     looked = look_at_job().ok();
   }
-  log_warning("Slurm: nobody says whether the batch host ", host, " lives; if job ", job_->id,
-              " does not end by itself, type `scancel ", job_->id, "`");
+  log_warning("Slurm: cannot tell whether the batch host ", host, " is up; if job ", job_->id,
+              " does not end by itself, run `scancel ", job_->id, "`");
   return false;
 }
 
@@ -188,10 +196,10 @@ int Allocation::conclude(int run_status, const std::vector<std::string>& nodes) 
 int Allocation::act(int run_status, const std::vector<std::string>& nodes) {
   start_questions();
   const auto looked = look_at_job();
-  if (!looked) log_warning("Slurm cannot be asked: ", looked.error().message);
+  if (!looked) log_warning("cannot ask Slurm about this job: ", looked.error().message);
   if (policy() == Policy::kNone) return run_status;
   if (const std::string lost = lost_nodes(nodes); !lost.empty())
-    log_info("Slurm: without ", lost, " at the end; `sbatch --exclude=", lost,
+    log_info("Slurm: lost by the end of the run: ", lost, "; `sbatch --exclude=", lost,
              "` keeps it out of the next job");
   const Happening happening = happening_of(run_status, is_cancelled(*job_));
   const Decision decision = decide(policy(), happening);
@@ -207,8 +215,9 @@ int Allocation::requeue(int run_status) {
   };
   const Starts starts = read_starts(file_system_, options_.run_folder);
   if (!may_start_again(starts, options_.committed_step()))
-    return give_up(text("not requeued: ", starts.count, " starts without a new checkpoint"),
-                   kExitNoProgress);
+    return give_up(
+        text("not requeued: the job has started ", starts.count, " times without a new checkpoint"),
+        kExitNoProgress);
   if (options_.requeue == Requeue::kForce && job_->requeue == false) {
     const auto allowed = ask({"scontrol", "update", "jobid=" + job_->id, "Requeue=1"});
     if (!allowed) return give_up(text("not requeued: ", allowed.error().message), run_status);
@@ -220,11 +229,12 @@ int Allocation::requeue(int run_status) {
 }
 
 void Allocation::end_job() {
-  log_info("Slurm: the batch script went with ", job_->batch_host, ", so job ", job_->id,
-           " is ended here");
+  log_info("Slurm: the batch script ran on ", job_->batch_host,
+           ", which is gone, so this node cancels job ", job_->id);
   start_questions();
   if (const auto ended = ask({"scancel", job_->id}); !ended)
-    log_error("the allocation stays: ", ended.error().message, "; type `scancel ", job_->id, "`");
+    log_error("cannot end the allocation: ", ended.error().message, "; run `scancel ", job_->id,
+              "`");
 }
 
 }  // namespace lockstep::launcher::slurm

@@ -51,8 +51,9 @@ Result<void> spread_gpus(SubmitWords& words) {
   const int64_t over = parse_number(nodes).value_or(0), gpus = gpus_of_count(count);
   const bool even = over > 0 && gpus % over == 0 && count.find(',') == std::string::npos;
   if (!even || has_option(words.sbatch, "gpus-per-node"))
-    return Error{Code::kConfig, text("--gpus ", count, " of ", nodes,
-                                     " nodes: say how many each has, by --gpus-per-node alone")};
+    return Error{Code::kConfig,
+                 text("--gpus ", count, " of ", nodes,
+                      " nodes cannot be divided evenly; give --gpus-per-node alone instead")};
   const size_t type = count.rfind(':') + 1;  // "a100:8"
   *all = {"gpus-per-node", text(count.substr(0, type), gpus / over)};
   return {};
@@ -151,19 +152,24 @@ Result<SubmitWords> split_words(const std::vector<std::string>& arguments) {
       if (name != "min-nodes") {
         (of_container ? words.container : words.sbatch).emplace_back(name, value);
       } else if (words.min_nodes = parse_number(value).value_or(0); words.min_nodes < 1) {
-        return Error{Code::kConfig, text("--min-nodes ", value, ": give a number of nodes")};
+        return Error{Code::kConfig, text("--min-nodes ", value, ": it must be a number of nodes")};
       }
     }
   }
   for (const auto& [name, value] : words.sbatch)
     if (value.find_first_of("\n\r") != std::string::npos)
-      return Error{Code::kConfig, text("--", name, ": no line of a script can hold this value")};
+      return Error{
+          Code::kConfig,
+          text("--", name, ": this value contains a line break, which a batch script cannot hold")};
   if (words.stage && !words.container.empty())
-    return Error{Code::kConfig, text("--stage: the programs are in the image (--",
-                                     words.container.front().first, ")")};
+    return Error{
+        Code::kConfig,
+        text("--stage is not used with a container image: the programs are in the image (--",
+             words.container.front().first, ")")};
   if (words.most_nodes() < words.min_nodes)
-    return Error{Code::kConfig, text("--min-nodes ", words.min_nodes, ": the job has ",
-                                     words.sbatch_value("nodes", "1"), " (--nodes)")};
+    return Error{Code::kConfig,
+                 text("--min-nodes ", words.min_nodes, " is more than the job's nodes (--nodes ",
+                      words.sbatch_value("nodes", "1"), ")")};
   LOCKSTEP_RETURN_IF_ERROR(spread_gpus(words));
   return words;
 }

@@ -105,9 +105,10 @@ std::optional<int64_t> seconds_of(std::string_view duration) {
 
 Result<void> add_answer(Job& job, std::string_view answer) {
   if (!answer.starts_with("JobId="))
-    return Error{Code::kCorrupt, text("not an answer of scontrol: \"", answer.substr(0, 80), "\"")};
+    return Error{Code::kCorrupt,
+                 text("cannot parse the answer of scontrol: \"", answer.substr(0, 80), "\"")};
   if (answer.find('\n') != answer.rfind('\n'))
-    return Error{Code::kCorrupt, text("scontrol tells of several jobs named ", job.id)};
+    return Error{Code::kCorrupt, text("scontrol lists several jobs named ", job.id)};
   // The job's own word; the environment was written when it was submitted.
   if (const std::string requeue = field_of(answer, "Requeue"); !requeue.empty())
     job.requeue = requeue == "1";

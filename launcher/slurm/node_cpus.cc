@@ -57,11 +57,10 @@ Result<int64_t> cpus_of_share(std::string_view lines, const NodeShare& share) {
     least = least == 0 ? cpus : std::min(least, cpus);
   }
   if (least > 0) return least;
-  const std::string where =
-      share.partitions.empty() ? "the partition that jobs get without a word" : share.partitions;
-  return Error{Code::kConfig, text("sinfo knows no node of ", where,
+  const std::string where = share.partitions.empty() ? "the default partition" : share.partitions;
+  return Error{Code::kConfig, text("sinfo shows no node of ", where,
                                    share.gpus > 0 ? text(" with ", counted(share.gpus, "GPU")) : "",
-                                   " whose CPUs could be counted")};
+                                   " whose CPUs can be counted")};
 }
 
 }  // namespace lockstep::launcher::slurm

@@ -36,7 +36,7 @@ bool is_maintenance(const std::string& line) {
 Result<std::optional<TimeLeft>> time_left(const Job& job, std::string_view reservations,
                                           int64_t now_unix_s) {
   if (!job.seconds_left && !job.unlimited)
-    return Error{Code::kCorrupt, text("scontrol tells of no time limit of job ", job.id)};
+    return Error{Code::kCorrupt, text("scontrol shows no time limit of job ", job.id)};
   std::optional<TimeLeft> left;
   if (job.seconds_left) left = {*job.seconds_left, job.end_time, "the time limit"};
   for (const std::string& line : split(reservations, '\n')) {

@@ -48,7 +48,7 @@ def with_what_is_opened(files):
 def check_extras(extras, own):
     for extra in extras:
         if not extra.exists():
-            fail("no", extra)
+            fail("there is no", extra)
         if extra.name in own:
             fail(extra, "would take the place of the bundle's own", extra.name)
         own.add(extra.name)

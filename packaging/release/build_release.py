@@ -45,9 +45,9 @@ def check_programs(line, version):
     """`line`: what a program says of itself."""
     said, commit = re.match(r"\S+ (\S+), commit (\S+),", line).groups()
     if said != version:
-        fail(f"the programs are of version {said}, and CMakeLists.txt says {version}: build again")
+        fail(f"the programs are of version {said}, but CMakeLists.txt says {version}; build again")
     if not re.fullmatch(r"[0-9a-f]+", commit):
-        fail(f"the programs say \"commit {commit}\": a release is built from a clean commit")
+        fail(f"the programs say \"commit {commit}\"; build a release from a clean commit")
 
 
 def changes_of(changelog, version):
@@ -55,8 +55,8 @@ def changes_of(changelog, version):
     sections = re.split(r"^(?=## )", changelog, flags=re.M)
     named = {section.split("\n")[0][3:].split(" ")[0]: section for section in sections[1:]}
     if named.get("Unreleased", "").partition("\n")[2].strip():
-        fail(f"{CHANGELOG}: \"Unreleased\" is not empty: give the section its version, and "
-             "project() in CMakeLists.txt the same")
+        fail(f"{CHANGELOG}: \"Unreleased\" is not empty; give the section its version, and "
+             "give project() in CMakeLists.txt the same")
     if version not in named:
         fail(f"{CHANGELOG} has no section \"## {version}\"")
     return named[version].rstrip() + "\n"
@@ -208,7 +208,7 @@ def main(arguments):
         for program in programs_of(bin_folders):
             check_programs(said_by(program, "--version"), version)
     if output_of("git", "-C", ROOT, "status", "--porcelain"):
-        fail("files differ from the commit: a release is built from a clean commit")
+        fail("files differ from the commit; build a release from a clean commit")
     make(architectures, pathlib.Path(out).absolute(), changes)
     return 0
 

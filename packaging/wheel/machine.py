@@ -18,7 +18,7 @@ def machine_of(program):
     with open(program, "rb") as file:
         number = int.from_bytes(file.read(20)[18:], "little")
     if number not in NAMES:
-        raise SystemExit(f"packaging: {program} is for a machine that is not known here ({number})")
+        raise SystemExit(f"packaging: {program} is for an unsupported machine ({number})")
     return NAMES[number]
 
 

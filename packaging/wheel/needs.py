@@ -53,7 +53,7 @@ def bundled_libraries(programs, travels):
             if name in found or not travels(name):
                 continue
             if name not in places:
-                raise SystemExit(f"packaging: {program} needs {name}, which is not here")
+                raise SystemExit(f"packaging: {program} needs {name}, which is missing")
             found[name] = pathlib.Path(places[name])
             open_names += needed(found[name])
     return found
@@ -93,6 +93,6 @@ def policy_of(versions):
             fits = [glibc for glibc, newest in POLICIES.items()
                     if numbers(number) <= newest.get(name, ())]
         if not fits:
-            raise SystemExit(f"packaging: no manylinux policy that is known here has {version}")
+            raise SystemExit(f"packaging: no known manylinux policy has {version}")
         oldest = max(oldest, min(fits))
     return oldest

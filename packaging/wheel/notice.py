@@ -58,7 +58,7 @@ def package_of(file):
         packages, _, path = line.partition(": ")
         if path in (inside, inside.removeprefix("/usr")):
             return Package(packages.split(":")[0], root)
-    raise SystemExit(f"packaging: no Debian package owns {real}, so nobody knows its licence")
+    raise SystemExit(f"packaging: no Debian package owns {real}, so its licence is unknown")
 
 
 def licence_in(text):

@@ -121,7 +121,7 @@ struct Death {
 
 struct Seen {
   bool died = false;
-  int64_t said_so = 0;  // votes that say that a process has died
+  int64_t said_so = 0;  // votes that say that a process died
 };
 
 // The save. Once one has died, the others of its file vote at once; then all are killed, as their
@@ -151,7 +151,7 @@ Seen save_with_death(const Path& folder, const Model& model, const Death& death)
     if (seen.died && rank >= kWriter) {
       EXPECT_TRUE(lockstep::test_support::eventually([&] { return ballot.has(vote); })) << rank;
       const auto words = ballot.hear(vote, std::chrono::milliseconds(0));
-      seen.said_so += words.ok() && words.value().find("process has died") != std::string::npos;
+      seen.said_so += words.ok() && words.value().find("process died") != std::string::npos;
     }
   }
   for (int rank = 0; rank < kRanks; ++rank) {

@@ -1,5 +1,5 @@
 """A run audits its state at rest: a bit that turns over in weights or moments between two updates,
-in the weights as they are gathered, or in what a gather or an exchange brought is found, and the
+in the gathered weights, or in what a gather or an exchange brought is found, and the
 rank, the unit and whether memory or wire did it are named. Nobody is named where all is sound."""
 import json
 
@@ -21,7 +21,7 @@ MUON = {"optimizer.name": "Muon"}
 LEFT_OUT = {"training.nan_policy": "rollback", "debug.nan_steps": "7", "checkpoint.interval": EVERY}
 LORA = {"lora.rank": 4, "lora.target_modules": "q_proj,v_proj,o_proj,gate_proj"}
 NAMES = {WEIGHT: "fp32 weights", MOMENT: "first moments", SECOND_MOMENT: "second moments",
-         GIVEN: "weights as they are gathered"}
+         GIVEN: "gathered weights"}
 SOUND = (
     ("bf16 moments", 2, BF16 | BF16_MOMENTS | DDP),
     ("muon", 3, MUON),
@@ -99,8 +99,8 @@ def wires(test):
                                    f"8 1 {GATHERED} 1 {BIT}", keys, 0)  # its first element
             found = found_in(folder, 8)
             check(found["wrong"] == [1] and found["undecided"] == [], found)
-            check("what rank 1 received from rank 0 of the weights as they are gathered of layers.0"
-                  in found["difference"] and "has wrong bits: wire" in logs, found, logs)
+            check("what rank 1 received from rank 0 of the gathered weights of layers.0"
+                  in found["difference"] and "has wrong bits: network" in logs, found, logs)
 
 
 def exchanges(test):
@@ -114,9 +114,9 @@ def exchanges(test):
                                    f"8 1 {kind} 1 {BIT}", keys, 0)  # its first element
             found = found_in(folder, 8)
             check(found["wrong"] == [1] and found["undecided"] == [], found)
-            check("what rank 1 received from rank 0 of the gradients of layers.0 is not what that "
-                  "rank sent" in found["difference"], found)
-            check("has wrong bits: wire" in logs, logs)
+            check("what rank 1 received from rank 0 of the gradients of layers.0 differs from what "
+                  "that rank sent" in found["difference"], found)
+            check("has wrong bits: network" in logs, logs)
 
 
 def two_nodes(test):
@@ -140,7 +140,7 @@ def two_nodes(test):
                                 f"8 {rank} {rest} {BIT}", {}, 0)
             found = found_in(folder, 8)
             check(found["wrong"] == [named] and found["undecided"] == [], found)
-            check(f"what rank {said} of the weights as they are gathered of "
+            check(f"what rank {said} of the gathered weights of "
                   in found["difference"], found)
     for name, kind, named, source in (("from its node", FROM_GROUP, 4, 3),
                                       ("from another node", FROM_GROUPS, 4, 1)):

@@ -68,9 +68,9 @@ with Test("bf16_moments") as test:
         check(exported_types(test, newest) == {"F32"}, "exported as fp32")
         check(exported_types(test, newest, "--dtype", "bf16") == {"BF16"}, "exported as bf16")
     with test.case("no resume with moments of the other type"):
-        refused(test, folder, wide_keys, "keeps AdamW's moments in bfloat16 and the config says "
+        refused(test, folder, wide_keys, "keeps AdamW's moments in bfloat16 but the config says "
                 "optimizer.state_dtype = float32: give --optimizer.state_dtype bfloat16")
-        refused(test, wide, keys, "keeps AdamW's moments in float32 and the config says "
+        refused(test, wide, keys, "keeps AdamW's moments in float32 but the config says "
                 "optimizer.state_dtype = bfloat16: give --optimizer.state_dtype float32")
     begin = {"checkpoint.enable": "true", "checkpoint.interval": 0, "training.steps": 2}
     with test.case("the weights alone begin a run with the other"):
@@ -81,7 +81,7 @@ with Test("bf16_moments") as test:
         run = test.ranks(test.folder / "not_begun", 2, keys | NO_CHECKPOINTS | begin | {
             "checkpoint.initial_load_path": wide, "checkpoint.initial_load_model_only": "false"})
         run.expect(EXIT_CONFIG)
-        check("of another number type (optimizer.state_dtype): adam_m/" in run.log(), run.log())
+        check("with another number type (optimizer.state_dtype): adam_m/" in run.log(), run.log())
     with test.case(f"{LONG} steps are those of fp32, to a few thousandths"):
         long = {"training.steps": LONG, "parallelism.strategy": "single"}
         curves = [[line["loss"] for line in metrics(

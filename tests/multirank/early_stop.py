@@ -51,7 +51,7 @@ with Test("early_stop") as test:
     with test.case("the same command again has nothing to do"):
         run = test.ranks(folder, 3, KEYS)
         run.expect(0)
-        check("nothing to do" in run.log() and "validation.patience is over" in run.log(),
+        check("nothing to do" in run.log() and "validation.patience is exhausted" in run.log(),
               run.log())
         check(len(curve(folder)) == END, curve(folder))
     with test.case("more patience goes on"):
@@ -82,7 +82,7 @@ with Test("early_stop") as test:
             again = Launch(test, name, "1", KEYS)
             again.expect(0)
             log = (launch.folder / "logs" / "rank_00000.log").read_text()
-            check(f"the validation after step {last['step']}, which a stop left out: loss" in log,
+            check(f"validation after step {last['step']}, which a stop had skipped: loss" in log,
                   tail(log, 60))
             check_ended(test, launch.folder, reference, name)
     with test.case("the best one is exported, and kept by a prune"):
@@ -99,11 +99,11 @@ with Test("early_stop") as test:
         check(steps == [END], steps)
         test.command("export", folder, test.folder / "flat", "--best")
     with test.case("what goes by validations needs some"):
-        for keys, said in ({"validation.patience": 2}, "validation.patience = 2 goes by"), \
-                          ({"checkpoint.keep_best": "true"}, "checkpoint.keep_best = true goes by"):
+        for keys, said in ({"validation.patience": 2}, "validation.patience = 2 needs"), \
+                          ({"checkpoint.keep_best": "true"}, "checkpoint.keep_best = true needs"):
             run = test.ranks(test.folder / "wrong", 1, TINY | keys)
             run.expect(EXIT_CONFIG)
             check(said in run.log(), run.log())
         unseen = test.train("unseen", 1, TINY | {"training.steps": 2})
         said = test.command("export", unseen, test.folder / "none", "--best", status=EXIT_CONFIG)
-        check("--best goes by the validation loss of checkpoints" in said, said)
+        check("--best needs checkpoints with a validation loss" in said, said)

@@ -65,7 +65,7 @@ def chat(test, run):
     with test.case("of a folder the template is its own, or --chat-template"):
         (exported / "chat_template.jinja").unlink()
         said = talk(test, exported, "--prompt", "hello", status=EXIT_CONFIG)
-        check("no chat template there" in said and said.count("--chat-template NAME") == 1, said)
+        check("has no chat template" in said and said.count("--chat-template NAME") == 1, said)
         found = talk(test, exported, "--prompt", "hello", "--chat-template", "chatml")
         check(found == wanted, found)
         jinja = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
@@ -74,7 +74,7 @@ def chat(test, run):
         check(talk(test, exported, "--prompt", "hello") == wanted, "another answer")
         (exported / "chat_template.jinja").write_text(jinja.replace("im_start", "turn_start"))
         said = talk(test, exported, "--prompt", "hello", status=EXIT_CONFIG)
-        check("chat_template.jinja" in said and "none that is known" in said, said)
+        check("chat_template.jinja" in said and "not one that Lockstep knows" in said, said)
     with test.case("a template whose tokens are not there, and a system message that it refuses"):
         said = talk(test, run, "--chat-template", "llama3", "--prompt", "x", status=EXIT_CONFIG)
         check("needs the token <|start_header_id|>" in said, said)
@@ -104,14 +104,14 @@ def sources(test):
         check(long.strip(), "nothing beyond the model's positions")
     with test.case("what cannot be sampled from says what can be"):
         said = test.command("generate", run, "--tokenizer", "byte", status=EXIT_CONFIG)
-        check("--tokenizer is for a model's folder" in said, said)
+        check("--tokenizer is for a Hugging Face folder" in said, said)
         adapters = test.folder / "adapters"
         adapters.mkdir()
         (adapters / "adapter_config.json").write_text("{}")
         said = test.command("generate", adapters, status=EXIT_CONFIG)
         check("lockstep export" in said, said)
         said = test.command("generate", test.folder, status=EXIT_CONFIG)
-        check(f"{test.folder}: no run's folder (it has no run_args.json), no checkpoint" in said,
+        check(f"{test.folder}: this is not a run's folder (no run_args.json), a checkpoint" in said,
               said)
         said = test.command("generate", test.folder / "nowhere", status=EXIT_CONFIG)
         check("nowhere: no such folder" in said, said)

@@ -86,8 +86,8 @@ def evict(test):
     check(not nodes.events("node_barred"), nodes.events())
     nodes.after(lambda: hardware[broken].grow("ue_count"), 2, f"an uncorrected error of {broken}")
     barred = nodes.events("node_barred")
-    check(len(barred) == 1 and f"node {broken} runs no more workers: uncorrected memory errors of "
-          "memory controller mc0: 1 more" in barred[0]["reason"], nodes.events())
+    check(len(barred) == 1 and f"node {broken} is barred from running workers: uncorrected "
+          "memory errors of memory controller mc0: 1 more" in barred[0]["reason"], nodes.events())
     check(nodes.sizes() == [2], nodes.sizes())
     check(not nodes.workers_of(broken) and nodes.workers_of(spare) == ready, nodes.members())
     check(f"health: {broken}: uncorrected" in test.command("status", nodes.folder), "no status")
@@ -114,7 +114,7 @@ def one_machine(test):
     nodes.at(1, 6)
     see_corrected_errors(nodes, hardware["n0"])
     hardware["n0"].grow("ue_count")
-    nodes.await_(lambda: found(nodes, "it stays, as the job could not go on without it"), "a word")
+    nodes.await_(lambda: found(nodes, "it keeps its workers, as the job cannot go on"), "a word")
     steps_more(nodes, 4)
     stop(nodes)
 

@@ -96,7 +96,7 @@ def faults(test, folder):
         refused(test, from_folder(copy), ["num_local_experts", "8"])
     with test.case("a [model] key that says something else"):
         refused(test, from_folder(folder) | {"model.dim": 96}, ["model.dim = 96", "64"])
-    with test.case("weights of another shape, and of another model"):
+    with test.case("weights with another shape, and of another model"):
         copy = edited(test, folder, "wide", {"intermediate_size": 192})
         refused(test, from_folder(copy), ["gate_proj", "[176, 64]", "[192, 64]"])
         copy = edited(test, folder, "deep", {"num_hidden_layers": 3})
@@ -107,12 +107,12 @@ def faults(test, folder):
         rename_tensor(copy / "model.safetensors", "model.norm.weight", "model.norn.weight")
         refused(test, from_folder(copy), ["missing: model.norm.weight",
                                           "unexpected: model.norn.weight"])
-    with test.case("weights that are cut short, or not there"):
+    with test.case("weights that are truncated, or not there"):
         copy = edited(test, folder, "cut", {})
         weights = copy / "model.safetensors"
         with open(weights, "r+b") as file:
             file.truncate(weights.stat().st_size - 5)
-        refused(test, from_folder(copy), [weights, "cut short"], ranks=3)
+        refused(test, from_folder(copy), [weights, "truncated"], ranks=3)
         weights.unlink()
         refused(test, from_folder(copy), ["model.safetensors", "--model.init random"])
 
@@ -136,7 +136,7 @@ def folders_of_their_own(test, folder):
         weights.write_bytes(raw[:start] + bytes(byte ^ 1 for byte in raw[start:]))
         run = on_two("of_others")
         check(run.wait() == [EXIT_PEER_LOST, EXIT_CONFIG], tail(run.all_logs()))
-        for word in (weights, "is not the file that rank 0 saw", "begins with other values"):
+        for word in (weights, "differs from the file that rank 0 read", "has other first values"):
             check(str(word) in run.log(1), f"nothing about {word} in\n{tail(run.log(1))}")
 
 
@@ -156,7 +156,7 @@ def export_and_eval(test, source, folder):
         (folder / "generation_config.json").write_text("{}")
         out, named = test.folder / "again", test.folder / "named"
         said = test.command("export", test.folder / "one", out, "--dtype", "bfloat16")
-        check("no tokenizer: the data are bytes" in said, said)
+        check("no tokenizer was written: the data are bytes" in said, said)
         check(not (out / "tokenizer.json").exists(), "bytes, with the model's tokenizer")
         check((out / "generation_config.json").exists(), "generation_config.json is left out")
         test.command("export", test.folder / "one", named, "--hf", folder)
@@ -194,10 +194,10 @@ def export_and_eval(test, source, folder):
             report = json.loads(test.command("eval", "--hf", folder, "--data", test.tokens(),
                                              "--split", split))
             check(report["tokens"] == tokens[split] - 1, split, report, tokens)
-        for wrong, said in (([], "needs one of"), ([text, "--data", folder], "needs one of"),
+        for wrong, said in (([], "exactly one of"), ([text, "--data", folder], "exactly one of"),
                             (["/no/text.txt"], "/no/text.txt"),
                             (["--data", folder], "manifest.json"),
-                            ([lines, "--text-field", "words"], "there are: text")):
+                            ([lines, "--text-field", "words"], "its fields are: text")):
             printed = test.command(*by_bytes, *wrong, status=EXIT_CONFIG)
             check(said in printed, said, printed)
 

@@ -11,7 +11,7 @@ KEYS = TINY | {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS,
 REFUSED = (
     ({"model.n_layers": 3}, ["missing from the checkpoint: param/model.layers.2."]),
     ({"model.n_layers": 1}, None),  # a part of a checkpoint is enough
-    ({"model.ffn_dim": 192}, ["of another shape", "the model has [192, 64], the checkpoint"]),
+    ({"model.ffn_dim": 192}, ["with another shape", "the model has [192, 64], the checkpoint"]),
     ({"checkpoint.exclude_from_loading": "head.*"}, ["\"head.*\" matches no tensor"]),
     ({"checkpoint.initial_load_path": "nowhere"}, ["nowhere"]),
 )

@@ -113,7 +113,7 @@ def wrong_data(test):
         statuses = run.wait()
         check(0 not in statuses, f"exit statuses {statuses}")
         holds(run.all_logs(), ["/nowhere/tokens", "lockstep prepare"])
-    with test.case("a token shard that is cut short"):
+    with test.case("a token shard that is truncated"):
         cut = test.folder / "cut_tokens"
         shutil.copytree(tokens, cut)
         shard = cut / "train_00000.tokens"
@@ -133,7 +133,7 @@ def wrong_data(test):
         run = test.ranks(test.folder / "changed", 2, KEYS | {"data.path": changed})
         statuses = run.wait()
         check(0 not in statuses, f"exit statuses {statuses}")
-        holds(run.all_logs(), [str(shard), "run `lockstep prepare` again, with --force"])
+        holds(run.all_logs(), [str(shard), "Run `lockstep prepare` again with --force"])
         test.command("prepare", test.folder / "text_24_2500", "--out", changed, "--val-fraction",
                      "0.2", "--force")
         check(shard.read_bytes() == (tokens / shard.name).read_bytes(), "prepared otherwise")
@@ -144,7 +144,7 @@ def wrong_data(test):
         exported.mkdir()
         (exported / "config.json").write_text("{}")
         holds(test.command("generate", exported, status=EXIT_CONFIG),
-              [str(exported), "a folder without a tokenizer", "--tokenizer"])
+              [str(exported), "this folder has no tokenizer", "--tokenizer"])
         holds(test.command("prepare", nowhere, "--out", test.folder / "none", status=EXIT_CONFIG),
               [str(nowhere)])
         unsaved = test.train("unsaved", 1, KEYS | {"checkpoint.enable": "false"})
@@ -176,7 +176,7 @@ def wrong_place(test):
     for name, folder in (("a file", in_the_way), ("nobody may write", "/sys/checkpoints")):
         with test.case(f"a checkpoint folder: {name}"):
             keys = {"checkpoint.folder": folder}
-            words = ["checkpoints cannot be written to", str(folder), "checkpoint.folder"]
+            words = ["cannot write checkpoints to", str(folder), "checkpoint.folder"]
             refused_by_ranks(test, keys, words)
             launch_does_not_restart(test, data | keys, words)
     # Of the workers this one has HDF5 as a shared library, before which another one can be loaded.
@@ -198,7 +198,7 @@ def wrong_resume(test):
     with test.case("resume with another V"):
         refused_by_ranks(test, {"training.slots": 6}, ["4 slots", "6", "training.slots"], 2, folder)
     with test.case("resume with another model"):
-        words = ["model.dim: checkpoint 64, config 96", "another --job.dump_folder begins a run"]
+        words = ["model.dim: checkpoint 64, config 96", "start a new run with another"]
         refused_by_ranks(test, {"model.dim": 96}, words, 2, folder, unsaid="model.embed_tokens")
         words = ["model.dim: checkpoint 64, config 96", "; model.n_layers: checkpoint 2, config 3"]
         refused_by_ranks(test, {"model.n_layers": 3, "model.dim": 96}, words, 3, folder,

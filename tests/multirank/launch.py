@@ -108,7 +108,7 @@ def stopped_in_a_validation(test, reference):
     check(step_of(newest) == last == 4,
           f"step {last} done, {newest} saved\n{tail(launch.log(), 60)}")
     log = (launch.folder / "logs" / "rank_00000.log").read_text()
-    check("the validation after step 4 ends behind slot" in log, tail(log, 60))
+    check("the validation after step 4 ends after slot" in log, tail(log, 60))
     print(f"       gone {time.time() - asked:.1f} s after SIGTERM, at step {last}", flush=True)
     Launch(test, "validates", "1", keys | {"validation.freq": 0}).expect(0)
     check_same(reference, whole_curve(launch.folder, STEPS), "stopped in a validation")
@@ -122,7 +122,8 @@ def stopped_before_a_validation(test, reference):
     last = metrics(launch.folder)[-1]
     check("validation_loss" not in last and "validation_loss" in metrics(launch.folder)[0], last)
     log = (launch.folder / "logs" / "rank_00000.log").read_text()
-    check(f"no validation after step {last['step']}: a stop is asked" in log, tail(log, 60))
+    check(f"skipping the validation after step {last['step']}, because a stop was requested" in log,
+          tail(log, 60))
 
 
 def agent_killed(test, reference):
@@ -138,10 +139,10 @@ def agent_killed(test, reference):
     check_same(reference, whole_curve(launch.folder, STEPS), "agent killed")
     shown_once(again, f"resumed from {again.folder}")
     shown_once(again, f"done at step {STEPS}: results, logs and checkpoints are in {again.folder}")
-    shown_once(again, "tps, tflops and mfu are one rank's of 1")
+    shown_once(again, "tps, tflops and mfu are per rank, and the number of ranks is 1")
     over = Launch(test, "agent_killed", "1", KEYS | {"optimizer.lr": 0.5})
     over.expect(0)
-    shown_once(over, "resuming with another identity")
+    shown_once(over, "resuming under another identity")
     shown_once(over, "nothing to do: the newest checkpoint is at step")
 
 

@@ -59,7 +59,7 @@ class Run:
         run.expect(0)
         check("differ from here on" not in run.all_logs(), tail(run.all_logs(), 60))
         check_same(reference, whole_curve(self.folder, STEPS), str(self.folder))
-        check(not self.slots(), f"memory is not given back: {self.slots()}")
+        check(not self.slots(), f"cannot free snapshot memory: {self.slots()}")
 
     def resumed_from_memory(self, run):
         """What was said, the step, and the first step of the new generation."""
@@ -97,7 +97,7 @@ def launcher_respawns(test, reference):
     print(f"       {said[0]}", flush=True)
     check_same(reference, whole_curve(folder, STEPS), "launched")
     left = [str(each) for each in memory if each.exists()]
-    check(not left, f"memory is not given back: {left}")
+    check(not left, f"cannot free snapshot memory: {left}")
     summary = json.loads((folder / "metrics.json").read_text())
     check(summary["redone_mismatches"] == 0, summary)
     snapshots = summary["memory_snapshots"]
@@ -137,7 +137,7 @@ def lost_node_without_a_buddy(test, reference):
         shutil.rmtree(folder)
     again = run.start(2)
     run.finished(again, reference)
-    check("no copy of rank 1's part is left" in again.log(), tail(again.log(), 60))
+    check("no copy of the part of rank 1 is left" in again.log(), tail(again.log(), 60))
     check(f"step_{DISK_INTERVAL:08d}" in again.log() and not RESUMED.search(again.log()),
           tail(again.log(), 60))
 

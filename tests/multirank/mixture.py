@@ -62,7 +62,7 @@ def goes_on(test, folders):
             changed["data.on_change"] = "jump"
         ranks = test.ranks(run, world_size, changed)
         ranks.expect(0)
-        check("passed over" not in ranks.log(), ranks.log())
+        check("; skipped" not in ranks.log(), ranks.log())
         curves[world_size] = whole_curve(run, STEPS)
         check_same(curves[1], curves[world_size], f"W={world_size}")
         data = json.loads((run / "metrics.json").read_text())["data"]
@@ -78,13 +78,13 @@ def goes_on(test, folders):
                                             "data.on_change": "continue"})
     ranks = test.ranks(run, 2, more)
     ranks.expect(0)
-    check(f"its sample number {first[0] + rest[0]}," in ranks.log(), ranks.log())
+    check(f"the next sample is number {first[0] + rest[0]}," in ranks.log(), ranks.log())
     jumped = test.folder / "jumped"
     test.ranks(jumped, 2, mixture(folders, "5,3,2", keys | {"training.steps": BEFORE})).expect(0)
     later["data.on_change"] = "jump"
     ranks = test.ranks(jumped, 2, mixture(folders, "5,3,2", keys | later))
     ranks.expect(0)
-    check("; passed over: " in ranks.log() and " tokens" in ranks.log(), ranks.log())
+    check("; skipped: " in ranks.log() and " tokens" in ranks.log(), ranks.log())
     check(whole_curve(jumped, STEPS) != curves[1], "a jump is no jump")
 
 
@@ -135,7 +135,7 @@ with Test("mixture") as test:
                   f"{hash_of(folder)}: {count} samples, {count * length:,} tokens" in log, log)
         start = of_the_mixture(BEFORE * batch, (1, 3))
         for folder, sample in zip(folders, start):
-            check(f"({hash_of(folder)}): its sample number {sample}," in log, sample, log)
+            check(f"({hash_of(folder)}): the next sample is number {sample}," in log, sample, log)
         half = length // 2
         test.ranks(run, 1, again | {"training.steps": STEPS, "training.seq_len": half}).expect(0)
         data = json.loads((run / "metrics.json").read_text())["data"]

@@ -39,7 +39,7 @@ with Test("muon") as test:
                                                         "training.steps": STEPS + 4,
                                                         "lr_scheduler.total_steps": STEPS})
         refused.expect(EXIT_CONFIG)
-        check("is trained by optimizer.name = Muon and the config says AdamW" in refused.log(),
+        check("is trained by optimizer.name = Muon but the config says AdamW" in refused.log(),
               refused.log())
     with test.case("the weights alone begin a run of the other optimizer"):
         begun = test.train("begun", 2, keys | NO_CHECKPOINTS | {

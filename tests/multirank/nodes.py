@@ -100,7 +100,7 @@ def the_only_one_leaves_a_spare(test):
     nodes.after(lambda: nodes.kill_agent("n0"), 1, "SIGKILL of the only one that trains", 300)
     nodes.agents["n1"].send_signal(signal.SIGTERM)
     nodes.expect(EXIT_RESUME)
-    check("starts over" in nodes.logs["n1"].read_text(), nodes.log())
+    check("rejoining the surviving nodes" in nodes.logs["n1"].read_text(), nodes.log())
     steps = max(line["step"] for line in metrics(nodes.folder))
     alone = test.train("alone", 1, KEYS | ENDLESS | {"training.steps": steps})
     check_same(whole_curve(alone, steps), whole_curve(nodes.folder, steps), "started over")

@@ -143,7 +143,7 @@ def too_many(test):
     folder = test.folder / "too_many"
     run = test.ranks(folder, 2, KEYS | keys)
     run.expect(EXIT_CONFIG)
-    check("16 steps are left out already" in run.log(), tail(run.log()))
+    check("16 steps are skipped already" in run.log(), tail(run.log()))
     check("step 19: loss nan" in run.log() and "step 18 is saved" in run.log(), tail(run.log()))
 
 

@@ -220,7 +220,7 @@ def errors(test):
                 "single")
         refused(test, {"model.dimm": 3}, [], EXIT_CONFIG, "model.dimm", "did you mean")
         refused(test, from_config(test, MIXTRAL), ["--device", "h100"], EXIT_CONFIG, "mixtral",
-                "CPUs alone")
+                "CPUs only")
         refused(test, vocab, ["--scaling-strategy", "wider"], EXIT_CONFIG, "wider")
     with test.case("a probe's ranks are on one node, and so are those of its prediction"):
         keys = vocab | {"training.slots": 8}

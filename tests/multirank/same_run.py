@@ -30,7 +30,7 @@ def nothing_trained(folder):
 def every_rank_says(run, words, odd):
     run.expect(EXIT_CONFIG, timeout_s=30)
     for rank in range(len(run.logs)):
-        for word in (f"rank {odd} has another ", *words):
+        for word in (f"rank {odd} has a different ", *words):
             check(word in run.log(rank), f"rank {rank} says nothing of {word}\n{run.log(rank)}")
 
 
@@ -45,14 +45,14 @@ def other_data(test):
     folder = test.folder / "other_data"
     other = test.tokens(files=20, words=2600)
     run = test.ranks(folder, 2, KEYS, lambda rank: {"data.path": other} if rank == 1 else {})
-    every_rank_says(run, ["another identity than rank 0", "data.manifest is "], 1)
+    every_rank_says(run, ["a different identity than rank 0", "data.manifest is "], 1)
     nothing_trained(folder)
 
 
 def rank_0_is_the_odd_one(test):
     folder = test.folder / "rank_0"
     run = test.ranks(folder, 3, KEYS, lambda rank: {"training.seed": 7} if rank == 0 else {})
-    every_rank_says(run, ["training.seed is ", " and 7 on rank 0", "rank 0 too: 2"], 1)
+    every_rank_says(run, ["training.seed is ", " and 7 on rank 0", "differ from rank 0: 2"], 1)
 
 
 def two_nodes(test):
@@ -62,7 +62,7 @@ def two_nodes(test):
         nodes.expect(EXIT_CONFIG)
         logs = nodes.log()
         ranks = [(nodes.folder / f"logs/rank_0000{rank}.log").read_text() for rank in (0, 1)]
-        for word in ("rank 1 has another config than rank 0", "optimizer.lr is ", "0.002", "0.009",
+        for word in ("rank 1 has a different config than rank 0", "lr is ", "0.002", "0.009",
                      "training.seed is "):  # either node may have rank 0
             check(all(word in said for said in (logs, *ranks)), f"no {word}\n{logs}\n{ranks}")
         check(len(events(nodes.folder, "generation_start")) == 1, events(nodes.folder))

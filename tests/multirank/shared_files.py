@@ -69,8 +69,8 @@ def may_not_see_each_others_memory(test):
     run = test.ranks(test.folder / "contained", 4, sharing(4), worker=contained)
     run.expect(EXIT_CONFIG)
     for rank in range(4):
-        check("the memory of rank " in run.log(rank) and
-              "or with checkpoint.ranks_per_file = 1" in run.log(rank), tail(run.log(rank)))
+        check("cannot open the shared memory of rank " in run.log(rank) and
+              "or set checkpoint.ranks_per_file = 1" in run.log(rank), tail(run.log(rank)))
 
 
 def goes_on(test, folder, world_size, reference):

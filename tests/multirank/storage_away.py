@@ -118,7 +118,7 @@ def ends_by_its_policy(test):
     wait_until(lambda: run.pages[0].read()[3] > 0, "a checkpoint")
     storage.away_after(*PHASES["chunks"])
     run.expect(EXIT_BUG)
-    check("for longer than checkpoint.outage_minutes = 0 allows" in run.log(), tail(run.log()))
+    check("failed for longer than checkpoint.outage_minutes = 0" in run.log(), tail(run.log()))
     storage.back()
 
 
@@ -165,7 +165,8 @@ def a_lost_worker_is_replaced_meanwhile(test):
     wait_until(lambda: len(launch.events("spawned")) == 2, "the events follow")
     launch.process.send_signal(signal.SIGTERM)
     launch.expect(EXIT_RESUME)
-    check("its storage does not answer; lines go to" in launch.log(), tail(launch.log(), 60))
+    check("the storage of this log does not answer; its lines go to" in launch.log(),
+          tail(launch.log(), 60))
     log = (launch.folder / "logs/rank_00000.log").read_text()
     check(log.count("resumed from ") == 1 and "stopped on request" in log, tail(log))
     check(any(line["generation"] == 2 for line in metrics(launch.folder)), "no line followed")
@@ -213,7 +214,7 @@ def damage_behind_the_last_commit_is_found(test):
     statuses = run.wait()
     for rank in range(3):
         check(statuses[rank] == EXIT_BUG, f"exit {statuses}:\n{tail(run.log(rank))}")
-        check("does not read back" in run.log(rank) and "rank 1: rank_00001.h5: " in run.log(rank),
+        check("cannot be read back" in run.log(rank) and "rank 1: rank_00001.h5: " in run.log(rank),
               tail(run.log(rank)))
 
 

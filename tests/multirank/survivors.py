@@ -37,7 +37,7 @@ def generations_of(launch):
 def too_slow(launch, pid):
     """Whether the agent ended a healthy worker that did not let go in a second: on a machine that
     has too much to do."""
-    return f"worker {pid} has not let go of its generation" in launch.log()
+    return f"worker {pid} did not leave its generation" in launch.log()
 
 
 def points(random):

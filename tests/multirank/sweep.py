@@ -87,7 +87,7 @@ class Sweep:
 def stopped_and_killed(sweep):
     status = sweep.interrupted("stopped", signal.SIGINT)
     check(status == EXIT_RESUME, status, sweep.log.read_text())
-    check("the same command goes on" in sweep.log.read_text(), sweep.log.read_text())
+    check("run the same command again to continue" in sweep.log.read_text(), sweep.log.read_text())
     check(sweep.statuses() == [EXIT_NO_MEMORY, EXIT_NO_MEMORY, None, None], sweep.statuses())
     before = sweep.when_written()
     status = sweep.interrupted("killed", signal.SIGKILL)
@@ -128,14 +128,14 @@ def reports(sweep):
     again = sweep.ends(sweep.start("report", "--report", "--json"), 0)
     check(json.loads(again)["rows"] == table, again)
     refused = sweep.ends(sweep.start("another", "--steps", "3"), EXIT_CONFIG)
-    check("is of another sweep: steps is 20" in refused, refused)
+    check("belongs to another sweep: steps is 20" in refused, refused)
 
 
 with Test("sweep") as test:
     subject = Sweep(test)
     with test.case("stopped, then killed, in the middle of a row"):
         stopped_and_killed(subject)
-    with test.case("the same command goes on with what is not done"):
+    with test.case("run the same command again to continue with what is not done"):
         goes_on(subject)
     with test.case("table, JSON, CSV, plots; another sweep is refused"):
         reports(subject)

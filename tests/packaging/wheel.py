@@ -122,8 +122,8 @@ def several_workers(test):
         check("two major" in refusal(build_wheel.requirement, ["2.15", "3.0"]), "was taken")
         _, found = build_wheel.what_they_are(*programs, folder / "lockstep-worker")
         check(list(found) == [minor, other], found)
-        for words, more in (("two workers are for one version", programs[1:]),
-                            ("not of one build", [folder / "lockstep-worker", programs[1]])):
+        for words, more in (("two workers are for the same version", programs[1:]),
+                            ("not of the same build", [folder / "lockstep-worker", programs[1]])):
             first = programs[:1] if words.startswith("not") else programs
             said = refusal(build_wheel.what_they_are, *first, *more)
             check(words in str(said), words, said)
@@ -215,10 +215,10 @@ def of_cuda(test, minor):
             build_wheel.said_by = said_by
         check(found == {minor: "cpu", f"{minor}-cuda": "cuda"}, found)
         check(build_wheel.minors_of(found) == [minor], found)
-        check("no worker for the CPU beside 2.11-cuda" in
+        check("these workers need a worker for CPUs too: 2.11-cuda" in
               refusal(build_wheel.minors_of, {minor: "cpu", "2.11-cuda": "cuda"}))
-        check("two workers are for one version" in twice, twice)
-        check("not of one build" in mixed, mixed)
+        check("two workers are for the same version" in twice, twice)
+        check("not of the same build" in mixed, mixed)
 
 
 def chooses_cuda(test, installed, minor):
@@ -252,7 +252,7 @@ def chooses_cuda(test, installed, minor):
     with test.case("a driver too old for CUDA 13"):
         driver.write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue\n")
         said = chosen()
-        check("driver here is 550.54.15, and CUDA 13 needs 580 or newer" in said, said)
+        check("driver on this machine is 550.54.15, but CUDA 13 needs 580 or newer" in said, said)
         check("'LOCKSTEP_WORKER'" not in said, "a worker is chosen all the same", said)
         check(chosen(CUDA_VISIBLE_DEVICES="") == both.format(cpu), "for the CPU")
         compat = test.folder / "compat"
@@ -307,7 +307,7 @@ def without_torch(test, installed, minors):
             check(installed.run(*words) == run(program("lockstep"), *words), *words)
     with test.case("no torch"):
         printed = installed.run(*refused, status=EXIT_CONFIG)
-        check(f"there is no torch in the Python {installed.python}" in printed, printed)
+        check(f"the Python {installed.python} has no torch" in printed, printed)
         check(fits in printed, printed)
         check(fits in installed.run("doctor", status=1), "doctor does not say it")
     code = "import lockstep_trainer as l, sys; print(l.command(*sys.argv[1:]), end='')"

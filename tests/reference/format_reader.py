@@ -78,7 +78,7 @@ def _runs(pieces):
     for key, start, length in sorted(pieces):
         own = runs.setdefault(key, [])
         if own and start <= own[-1][1]:
-            assert start == own[-1][1], f"{key}: element {start} is there twice"
+            assert start == own[-1][1], f"{key}: element {start} appears twice"
             own[-1][1] += length
         else:
             own.append([start, start + length])

@@ -191,7 +191,7 @@ def other_bits(test, folder):
         file.write(json.dumps(wrong) + "\nnot a line\n" + json.dumps(none) + "\n")
     for each in ("wandb", "mlflow"):
         printed = Exporter(test, copy, each, "--once").expect_end()
-        check(f"WARNING: step {STEPS} was done again with other bits" in printed, printed)
+        check(f"WARNING: step {STEPS} was repeated with other bits" in printed, printed)
     _, history, summary = wandb_run(copy)
     check(history[-1][0] == STEPS + 1 and math.isnan(float(history[-1][1]["loss"])), history[-1])
     check(history[-2][1]["loss"] == lines[-1]["loss"], history[-2])
@@ -207,7 +207,7 @@ def other_bits(test, folder):
 
 def wrong_input(test):
     nowhere = Exporter(test, test.folder / "nowhere", "mlflow", "--once").expect_end(64)
-    check("no run has begun" in nowhere, nowhere)
+    check("no run has started" in nowhere, nowhere)
 
 
 with Test("track") as test:

@@ -118,8 +118,8 @@ def not_started(stub):
         slept = [int(line.split()[1]) for line in asked if line.startswith("sleep ")]
         check((status, launches, slept) == (*expected, pauses), ends, status, asked, stub.told)
     stub.ends("233", "1 none", "0")
-    check(stub.told == ["launch 1 of 4: srun could not start the agents, status 233",
-                        "the next launch follows in 15 s",
+    check(stub.told == ["launch 1 of 4: srun could not start the agents (status 233)",
+                        "the next launch starts in 15 s",
                         "launch 2 of 4 ended with status 1"], stub.told)
 
 
@@ -161,7 +161,7 @@ def cpus(stub):
     for environment in ({"SLURM_CPUS_ON_NODE": "1", "SLURM_GPUS_ON_NODE": "4"},
                         {"SLURM_CPUS_PER_TASK": "1", "NPROC_PER_NODE": "4,2"}):
         told = stub.step(**environment)[1]
-        check("1 CPUs for 4 workers of a node: ask for more" in told, environment, told)
+        check("1 CPUs for 4 workers; request more" in told, environment, told)
 
 
 def containers(stub):
@@ -219,7 +219,7 @@ def gpus(stub):
     for name in ("LOCKSTEP_ENVIRONMENT", "LOCKSTEP_CONTAINER_IMAGE"):
         check(submits("ddp", HAS_NO_CUDA="64", **{name: "e"}) == (False, 0, True), name)
     done = stub.bash(FILES / "submit", "ddp", LOCKSTEP="/nowhere/lockstep")
-    check(done.returncode == 64 and "no program /nowhere/lockstep: set LOCKSTEP" in done.stderr,
+    check(done.returncode == 64 and "program /nowhere/lockstep; set LOCKSTEP" in done.stderr,
           done)
 
 

@@ -37,7 +37,7 @@ class Files:
 
     def gpus_without_cuda(self):
         """Refused before it is submitted; and by the agents, where nobody asked before."""
-        refused = "computes on the CPU alone"
+        refused = "computes on CPUs only"
         home = self.test.folder / "jobs_without_cuda"
         home.mkdir()
         done = subprocess.run([SUBMIT, "single_gpu"], cwd=home, env=self.without_cuda,
@@ -159,7 +159,7 @@ class Files:
         job = Job(self.cluster, name, submitted_id(printed), folder, self.home / "logs" / name)
         job.expect("COMPLETED", "0:0")
         check_same(self.quick, curve(folder), name)
-        for words in ("not staged", "no whole pack", "sbcast ended"):
+        for words in ("staging failed", "no complete pack", "sbcast ended"):
             check(words not in job.log(), job.describe())
         loaded = [line.split()[-1] for path in libraries.iterdir()
                   for line in path.read_text(errors="replace").splitlines()

@@ -158,7 +158,7 @@ class Cases:
         sizes = {line["generation"]: line["world_size"] for line in metrics(job.folder)}
         check([sizes[key] for key in sorted(sizes)][:4] == [3, 3, 2, 1], sizes)
         check(len(job.events("recovered")) == 3, job.describe())
-        job.must_say(f", {policy}", "this node coordinates from now on")
+        job.must_say(f", {policy}", "this node coordinates the job from now on")
 
     def lost_at_once(self, now, *nodes):
         """None of them sees another one's end, and the others hear from none of them any more."""
@@ -183,7 +183,7 @@ class Cases:
             job.wait(lambda: job.events("done"), "the run is done by two of five")
             check(metrics(job.folder)[-1]["world_size"] <= 2, job.describe())
             job.expect("CANCELLED")
-            job.must_say(f"the batch script went with {host}")
+            job.must_say(f"the batch script ran on {host}")
         elif policy.startswith("requeue"):
             job.wait(lambda: job.info()["Restarts"] != "0", "the requeue")
             print(f"       {job.name}: requeued {time.time() - moment:.1f} s after the loss",
@@ -192,14 +192,14 @@ class Cases:
             job.expect("CANCELLED")
             print(f"       {job.name}: ended {time.time() - moment:.1f} s after the loss",
                   flush=True)
-            job.must_say("of 3 nodes came", f"the batch script went with {host}")
+            job.must_say("of 3 nodes joined", f"the batch script ran on {host}")
         for node in lost:
             self.cluster.node_back(node)
         if minimum <= 2:
             self.same_losses(job)
         elif policy.startswith("requeue"):
             job.expect("COMPLETED", "0:0", restarts=1)
-            job.must_say("of 3 nodes came", "is requeued")
+            job.must_say("of 3 nodes joined", "is requeued")
             self.same_losses(job)
         else:
             self.goes_on_by_hand(job)
@@ -217,7 +217,7 @@ class Cases:
         job.goes_on(moment, "coordinator and both standbys")
         job.wait(lambda: job.events("done"), "the run is done by four of seven")
         check(metrics(job.folder)[-1]["world_size"] <= 4, job.describe())
-        job.must_say("this node starts over")
+        job.must_say("rejoining the surviving nodes")
         if host in lost:
             job.expect("CANCELLED")
         else:
@@ -344,9 +344,9 @@ class Cases:
         with job.held(8, nodes=2):
             job.is_told_to_stop(lambda: None)
         told = job.events("stop_requested")[0]["reason"]
-        check(told == "the time of the allocation ends", told)
+        check(told == "the allocation is about to end", told)
         job.must_say(" left until the time limit at 20")
-        job.must_say("the allocation is too short for launcher.grace_seconds")
+        job.must_say("the allocation is shorter than launcher.grace_seconds")
         job.expect("FAILED", "75:0")
         self.goes_on_by_hand(job)
 
@@ -376,7 +376,7 @@ class Cases:
             job.expect("FAILED", "75:0")
         else:
             job.expect("FAILED", "93:0", restarts=2)
-            job.must_say("not requeued: 3 starts without a new checkpoint")
+            job.must_say("not requeued: the job has started 3 times without a new checkpoint")
 
     def not_started(self, start):
         """A node's slurmd is away when srun starts the agents of the job's first start, or of the
@@ -396,8 +396,8 @@ class Cases:
         job.wait(lambda: "srun could not start the agents" in job.log(), "srun fails")
         self.cluster.node_back(away)
         job.expect("COMPLETED", "0:0", restarts=start)
-        job.must_say("launch 1 of 4: srun could not start the agents, status 233",
-                     "the next launch follows in 15 s")
+        job.must_say("launch 1 of 4: srun could not start the agents (status 233)",
+                     "the next launch starts in 15 s")
         said = json.loads((job.folder / "slurm_end.json").read_text())
         check(said == {"launch": f"{job.id}.{start}.2", "exit_status": 0}, said)
         check({line["world_size"] for line in metrics(job.folder)} == {2}, job.describe())
@@ -446,8 +446,9 @@ class Cases:
     def without_scontrol(self):
         job = self.job("without scontrol", script=WITHOUT_SCONTROL)
         job.expect("COMPLETED", "0:0")
-        job.must_say("not known from Slurm itself", "cannot know whether it may be requeued",
-                     "cannot know of --no-kill")
+        job.must_say("cannot ask Slurm about this job",
+                     "cannot tell whether the job may be requeued",
+                     "cannot tell whether --no-kill is set")
         self.same_losses(job)
 
     def controller_down(self):
@@ -462,7 +463,8 @@ class Cases:
         job.wait(lambda: job.events("recovered"), "the recovery does not ask Slurm")
         print(f"       recovered {time.monotonic() - moment:.1f} s after the kill: "
               f"{job.events('recovered')[0]['reason']}")
-        job.wait(lambda: "Slurm cannot be asked" in job.log(), "the end does not wait for Slurm")
+        job.wait(lambda: "cannot ask Slurm about this job" in job.log(),
+                 "the end does not wait for Slurm")
         stopped.wait(lambda: "not requeued: " in stopped.log(), "no requeue without slurmctld")
         self.cluster.start_controller()
         job.expect("COMPLETED", "0:0")

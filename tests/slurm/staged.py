@@ -153,7 +153,7 @@ def on_gpus(fake):
 
 def not_sent(fake):
     """A node that sbcast did not reach, as one that joins later, reads the pack itself."""
-    read = [f"{node}: no whole pack was sent here: it is read from {fake.pack}"
+    read = [f"{node}: sbcast sent no complete pack to this node; reading {fake.pack}"
             for node in ("node1", "node2")]
     fake.put("commands/sbcast", "#!/bin/bash\nexit 3\n")
     fake.ends("sbcast ended with status 3", *read)
@@ -163,7 +163,7 @@ def not_sent(fake):
 
 def without(fake):
     """No pack, or none that may be used: the programs of the shared folder."""
-    unstaged = "not staged: the programs of the shared folder are used"
+    unstaged = "staging failed; using the programs of the shared folder"
     fake.put("commands/tar", "#!/bin/bash\necho tar: No space left on device >&2\nexit 2\n")
     fake.ends("No space left on device", f"node1: {unstaged}", staged=())
     (fake.folder / "commands/tar").unlink()
@@ -172,13 +172,13 @@ def without(fake):
         fake.ends(f"node1: {unstaged}", f"node2: {unstaged}", staged=())
         (fake.folder / f"{name}_does_not_start").unlink()
     fake.put("commands/flock", "#!/bin/bash\nexit 1\n")
-    fake.ends(f"node1: {fake.own()} cannot be locked", f"node1: {unstaged}", staged=())
+    fake.ends(f"node1: cannot lock {fake.own()}", f"node1: {unstaged}", staged=())
     (fake.folder / "commands/flock").unlink()
     fake.pack.write_bytes(fake.pack.read_bytes()[:-512] + b"x" * 512)
     fake.ends(f"node1: {fake.pack} is damaged", f"node1: {unstaged}", staged=())
     fake.pack.unlink()
     fake.ends("sbcast ended with status 1", f"node1: {unstaged}", staged=())
-    fake.ends("not staged: the programs are in the image", staged=(),
+    fake.ends("nothing is staged, because the programs are in the container image", staged=(),
               LOCKSTEP_CONTAINER_IMAGE="image")
     (fake.folder / "packed").unlink()  # lockstep stage fails
     fake.ends(f"\n{unstaged}", staged=())
@@ -191,17 +191,17 @@ def not_ours(fake):
     (elsewhere / "precious").touch()
     for make in (lambda: fake.own().symlink_to(elsewhere), fake.own().touch):
         make()
-        fake.ends(f"node1: {fake.own()} cannot be made, or is not a folder of ours",
+        fake.ends(f"node1: cannot create {fake.own()}, or another user owns it",
                   staged=("node2",), left=[fake.own()], NODES="node2 node1")
         fake.own().unlink()
     if os.getuid() == 0:
         fake.own().mkdir()
         os.chown(fake.own(), 1, 1)
-        fake.ends("is not a folder of ours", staged=("node2",), left=[fake.own()],
+        fake.ends("or another user owns it", staged=("node2",), left=[fake.own()],
                   NODES="node2 node1")
         fake.own().rmdir()
     check((elsewhere / "precious").exists(), "what a link pointed at is gone")
-    fake.ends("not staged", staged=(), TMPDIR="/nowhere")
+    fake.ends("staging failed", staged=(), TMPDIR="/nowhere")
 
 
 def reused(fake):
@@ -211,16 +211,16 @@ def reused(fake):
         fake.put(fake.whole().relative_to(fake.folder) / "bin" / name, PROGRAM)
     fake.ends(NODES="node1")
     fake.put(fake.whole(boot="another").relative_to(fake.folder) / "bin/lockstep", PROGRAM)
-    fake.ends("node1: no whole pack was sent here", NODES="node1")
+    fake.ends("node1: sbcast sent no complete pack", NODES="node1")
 
 
 def half_removed(fake):
     """A start that was killed while it removed its folder: what is left is not taken for whole."""
     fake.put("commands/sbcast", "#!/bin/bash\n")
     fake.put("commands/rm", '#!/bin/bash\n[[ "$*" == *.node1 ]] || PATH="${PATH#*:}" rm "$@"\n')
-    fake.ends("node1: no whole pack was sent here", NODES="node1", left=[fake.own()])
+    fake.ends("node1: sbcast sent no complete pack", NODES="node1", left=[fake.own()])
     (fake.folder / "commands/rm").unlink()
-    fake.ends("node1: no whole pack was sent here", NODES="node1")
+    fake.ends("node1: sbcast sent no complete pack", NODES="node1")
 
 
 def left_by_others(fake):
@@ -276,7 +276,7 @@ def opens():
             words = flags(keys | {"data.path": test.tokens(), "job.dump_folder": folder})
             done = cluster.job(cluster.put("empty.toml", ""), *words, "--nproc-per-node=3",
                                NODES="node1", LIBRARIES=str(said / "of"), **environment)
-            check(done.returncode == 0 and "not staged" not in done.stderr, done)
+            check(done.returncode == 0 and "staging failed" not in done.stderr, done)
             local = (f"{cluster.disk}/", "/lib/", "/lib64/", "/usr/lib/", "/usr/lib64/")
             looked[name] = [path for path in told_by_loader(said, "trying file=")
                             if not path.startswith(local)]

@@ -10,13 +10,13 @@ check_root_host() {
   for command in "${@:3}" unshare chroot apt-get; do
     command -v "$command" >/dev/null || missing+=" $command"
   done
-  if [[ -n "$missing" ]]; then fail "not installed:$missing"; fi
-  if ((EUID != 0)); then fail "needs root (sudo)"; fi
-  isolated true || fail "no mount and process namespaces may be made here"
+  if [[ -n "$missing" ]]; then fail "these programs are not installed:$missing"; fi
+  if ((EUID != 0)); then fail "run this as root (sudo)"; fi
+  isolated true || fail "cannot create mount and process namespaces on this machine"
   mkdir -p "$folder"
   free_gib=$(($(df -Pk "$folder" | awk 'NR == 2 {print $4}') / 1024 / 1024))
   if [[ ! -e "$folder/etc/debian_version" ]] && ((free_gib < least_gib)); then
-    fail "needs $least_gib GiB in $folder; there are $free_gib GiB"
+    fail "$folder needs $least_gib GiB free, but has $free_gib GiB"
   fi
 }
 

@@ -81,7 +81,7 @@ TEST(Safetensors, DamageIsNamed) {
   expect_refused("", "not a safetensors file");
   expect_refused(std::string(8, '\xff') + "{}", "not a safetensors file");
   expect_refused(file_with("{" + entry, 24), "not a JSON object");
-  expect_refused(file_with("{" + entry + ", " + entry + "}", 24), "w is in the header twice");
+  expect_refused(file_with("{" + entry + ", " + entry + "}", 24), "w appears twice in the header");
   expect_refused(file_with("[1]", 0), "not a JSON object");
   expect_refused(file_with("{\"__metadata__\": " + std::string(100'000, '['), 0),
                  "not a JSON object");

@@ -100,7 +100,7 @@ TEST(Bf16State, AnotherTypeThanTheRunsIsNamed) {
     EXPECT_EQ(loaded.error().code, Code::kConfig);
     EXPECT_THAT(
         loaded.error().message,
-        HasSubstr("14 of another number type (optimizer.state_dtype): adam_m/cube: the run"));
+        HasSubstr("14 with another number type (optimizer.state_dtype): adam_m/cube: the run"));
   }
 }
 
@@ -111,7 +111,7 @@ TEST(Bf16State, ADtypeThatIsNoneOfOursIsCorrupt) {
     const auto parsed = parse_manifest(manifest_text(part), Coverage::kPart);
     ASSERT_FALSE(parsed.ok()) << kind;
     EXPECT_EQ(parsed.error().code, Code::kCorrupt);
-    EXPECT_THAT(parsed.error().message, HasSubstr("is not one of ours"));
+    EXPECT_THAT(parsed.error().message, HasSubstr("unknown dtype"));
   }
 }
 
@@ -121,7 +121,7 @@ TEST(Bf16State, RanksMustAgreeOnIt) {
   const auto merged = merge_votes({{0, "", a}, {1, "", b}});
   ASSERT_FALSE(merged.ok());
   EXPECT_EQ(merged.error().code, Code::kBug);
-  EXPECT_THAT(merged.error().message, HasSubstr("param/w is bfloat16 here"));
+  EXPECT_THAT(merged.error().message, HasSubstr("param/w is bfloat16 on this rank"));
   a.tensors[0].dtypes["param"] = Dtype::kBf16;
   EXPECT_EQ(merge_votes({{0, "", a}, {1, "", b}}).value().format_version, 2);
 }

@@ -56,7 +56,9 @@ TEST_F(CatalogOfFour, WhatIsKnownIsNotReadAgainAndIsForgottenByName) {
   std::filesystem::copy(of(1), of(2));  // no save makes a name twice; a hand may
   const auto entries = catalog.look();
   EXPECT_THAT(committed(entries), ElementsAre(4, 3, 1));
-  EXPECT_EQ(entries.value()[2].problem, "the manifest is of step 1, generation 1");
+  EXPECT_EQ(
+      entries.value()[2].problem,
+      "the name of this checkpoint does not match its manifest, which is of step 1, generation 1");
 }
 
 // Opens files when as many as are read at once are asked for, and so at once.
@@ -182,7 +184,7 @@ TEST_F(CatalogOfFour, AListOfSuspectsThatNobodyCanReadIsNamed) {
          {list_checkpoints(disk(), folder_).error(), find_checkpoint(disk(), folder_).error(),
           add_suspects(disk(), folder_, {}).error()}) {
       EXPECT_EQ(error.code, Code::kConfig) << contents;
-      EXPECT_THAT(error.message, HasSubstr("suspect.json: not what an audit writes"));
+      EXPECT_THAT(error.message, HasSubstr("suspect.json: cannot parse this file"));
     }
   }
 }

@@ -130,7 +130,7 @@ TEST_F(Damage, LatestIsAHintThatNobodyTrustsAndTheNextCommitWritesAnew) {
 TEST_F(Damage, ATruncatedFileIsNamed) {
   for (int64_t left : {int64_t{0}, int64_t{100}, manifest_.files[0].size_bytes - 1}) {
     ASSERT_TRUE(disk().open(newest_ / "rank_00000.h5").value()->truncate(left).ok());
-    EXPECT_THAT(load_error(), HasSubstr(text("rank_00000.h5: ", left, " bytes long, ",
+    EXPECT_THAT(load_error(), HasSubstr(text("rank_00000.h5 has ", left, " bytes, but ",
                                              manifest_.files[0].size_bytes, " were written")));
     EXPECT_THAT(verify_error(), HasSubstr("rank_00000.h5"));
     EXPECT_TRUE(list_checkpoints(disk(), dir_ / "c").value()[0].committed) << "no file is opened";
@@ -172,8 +172,8 @@ TEST_F(Damage, ChunksOfNoElementsAreRefused) {
   Manifest crafted = manifest_;
   crafted.chunking.elements = 0;
   ASSERT_TRUE(publish_file(disk(), newest_ / kManifestName, manifest_text(crafted)).ok());
-  EXPECT_THAT(load_error(), HasSubstr("manifest.json: chunks of no elements"));
-  EXPECT_THAT(verify_error(), HasSubstr("manifest.json: chunks of no elements"));
+  EXPECT_THAT(load_error(), HasSubstr("manifest.json: its chunks have no elements"));
+  EXPECT_THAT(verify_error(), HasSubstr("manifest.json: its chunks have no elements"));
   expect_step_1_is_used();
 }
 
@@ -182,8 +182,9 @@ TEST_F(Damage, AManifestUnderAnotherNameIsRefused) {
   const auto other = dir_ / "c" / "step_00000009.g1-7f2a91";
   ASSERT_TRUE(disk().make_directories(other).ok());
   ASSERT_TRUE(publish_file(disk(), other / kManifestName, contents).ok());
-  EXPECT_THAT(list_checkpoints(disk(), dir_ / "c").value()[0].problem,
-              HasSubstr("the manifest is of step 2"));
+  EXPECT_THAT(
+      list_checkpoints(disk(), dir_ / "c").value()[0].problem,
+      HasSubstr("the name of this checkpoint does not match its manifest, which is of step 2"));
 }
 
 // Every call to the file system fails once: the save fails on all ranks or is committed and whole;

@@ -125,7 +125,7 @@ TEST(Engine, AStaleCopyIsAnErrorAndASkippedUpdateIsNone) {
   ASSERT_TRUE(world.save(1)[0].committed);
   for (const SaveReport& report : world.save(SaveRequest{.step = 2, .updates = 2})) {
     EXPECT_FALSE(report.committed);
-    EXPECT_THAT(report.error, HasSubstr("bit for bit, that of step 1, 1 updates before"));
+    EXPECT_THAT(report.error, HasSubstr("unchanged since step 1, although 1 updates were made"));
   }
   // Step 2 had no valid token: the same bytes are right. They get a directory of their own.
   for (const SaveReport& report : world.save(SaveRequest{.step = 2, .updates = 1}))
@@ -171,7 +171,7 @@ TEST(Engine, AFolderWithoutItsFenceTakesNoCommit) {
   const SaveReport refused = world.save(20)[0];
   EXPECT_FALSE(refused.committed);
   EXPECT_EQ(refused.code, Code::kIo);
-  EXPECT_THAT(refused.error, HasSubstr("which this run has written, is gone"));
+  EXPECT_THAT(refused.error, HasSubstr("which this run wrote, is missing"));
   ASSERT_TRUE(publish_file(disk(), fence, line).ok());
   EXPECT_TRUE(world.save(30)[0].committed);
 }
@@ -228,7 +228,7 @@ TEST(Engine, AnOlderGenerationThatGoesOnCommitsNothing) {
   World next(disk(), options_in(dir / "c", 2), odd_model(), 3);
   for (const SaveReport& report : old.save(2)) {
     EXPECT_FALSE(report.committed);
-    EXPECT_THAT(report.error, HasSubstr("belongs to generation g2-7f2a91 now"));
+    EXPECT_THAT(report.error, HasSubstr("now belongs to generation g2-7f2a91"));
   }
   EXPECT_EQ(list_checkpoints(disk(), dir / "c").value().size(), 1u);
   EXPECT_TRUE(next.save(2)[0].committed);

@@ -92,7 +92,7 @@ TEST(Export, AnIndependentReaderFindsTheWeights) {
   }
   const auto again = export_safetensors(posix_file_system(), options, test_support::kSilent);
   ASSERT_FALSE(again.ok());
-  EXPECT_THAT(again.error().message, HasSubstr("is there already"));
+  EXPECT_THAT(again.error().message, HasSubstr("exists already"));
   options.folder = options.source;
   EXPECT_FALSE(export_safetensors(posix_file_system(), options, test_support::kSilent).ok());
 }
@@ -218,20 +218,21 @@ TEST(Import, ErrorsNameFileAndTensor) {
                         R"(,"data_offsets":[0,)", end, "]}}"),
                    std::string(static_cast<size_t>(end), 'x'));
   };
-  for (const auto& [contents, message] : {std::pair{of("[1]", "I64", 8), "tensor a: dtype I64"},
-                                          {of("[0]", "F32", 0), "no elements"},
-                                          {file_of("{}", ""), "no tensor"}})
+  for (const auto& [contents, message] :
+       {std::pair{of("[1]", "I64", 8), "tensor a has the unsupported dtype I64"},
+        {of("[0]", "F32", 0), "no elements"},
+        {file_of("{}", ""), "no tensor"}})
     EXPECT_THAT(error_of(written(dir, contents, "odd.safetensors"), dir / "x"), HasSubstr(message));
   std::filesystem::remove(dir / "odd.safetensors");
   written(dir, file_of(a, "xxxx"), "one.safetensors");
   written(dir, file_of(a, "yyyy"), "two.safetensors");
   EXPECT_THAT(error_of(dir.path(), dir / "x"),
-              HasSubstr("two.safetensors: tensor a is there twice"));
+              HasSubstr("two.safetensors: tensor a appears twice"));
   written(dir, R"({"weight_map":{"a":"one.safetensors","b":"one.safetensors"}})",
           "model.safetensors.index.json");
   EXPECT_THAT(error_of(dir.path(), dir / "x"), HasSubstr("tensor b should be in one.safetensors"));
   written(dir, R"({"weight_map":{"a":"../one.safetensors"}})", "model.safetensors.index.json");
-  EXPECT_THAT(error_of(dir.path(), dir / "x"), HasSubstr("not a file beside it"));
+  EXPECT_THAT(error_of(dir.path(), dir / "x"), HasSubstr("not a plain file name"));
 }
 
 }  // namespace

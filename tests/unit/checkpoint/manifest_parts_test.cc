@@ -112,19 +112,19 @@ TEST_F(InParts, ADamagedPartIsNamedByWhoReadsIt) {
     std::string damaged = contents;
     damaged[at] = static_cast<char>(damaged[at] ^ 1);
     ASSERT_TRUE(publish_file(disk(), path, damaged).ok());
-    EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json: differs"));
+    EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json differs"));
     EXPECT_EQ(load_error(3, kRanks), "");
     EXPECT_THAT(verify(disk(), newest_, 1).error().message, HasSubstr("manifest_00008.json"));
   }
   expect_step_1_is_used();
   EXPECT_TRUE(list_checkpoints(disk(), dir_ / "c").value()[0].committed) << "no part is opened";
   ASSERT_TRUE(publish_file(disk(), path, contents.substr(0, contents.size() / 2)).ok());
-  EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json: differs"));
+  EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json differs"));
   const Path earlier = dir_ / "c" / "step_00000001.g1-7f2a91" / "manifest_00008.json";
   ASSERT_TRUE(publish_file(disk(), path, read_file(disk(), earlier).value()).ok());
-  EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json: differs"));
+  EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json differs"));
   ASSERT_TRUE(disk().remove(path).ok());
-  EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json: is missing"));
+  EXPECT_THAT(load_error(12, kRanks), HasSubstr("manifest_00008.json is missing"));
   EXPECT_EQ(verify(disk(), newest_, 1).error().code, Code::kCorrupt) << "damage, as it is shown";
   expect_step_1_is_used();
 }
@@ -142,14 +142,14 @@ TEST_F(InParts, APartThatDescribesOtherFilesIsRefused) {
     return load_error(12, kRanks);
   };
   EXPECT_EQ(refused(8), "");
-  EXPECT_THAT(refused(7), HasSubstr("manifest_00008.json: describes other files"));
+  EXPECT_THAT(refused(7), HasSubstr("manifest_00008.json describes other files"));
   files[2].pieces.push_back(files[2].pieces[0]);
-  EXPECT_THAT(refused(8), HasSubstr("manifest_00008.json: describes other files"));
+  EXPECT_THAT(refused(8), HasSubstr("manifest_00008.json describes other files"));
   files[2].pieces.back().length = 0;
-  EXPECT_THAT(refused(8), HasSubstr("a piece of no elements"));
+  EXPECT_THAT(refused(8), HasSubstr("a piece without elements"));
   files[2].pieces.pop_back();
   files[3].name = "/etc/passwd";
-  EXPECT_THAT(refused(8), HasSubstr("is not the name of a file beside this one"));
+  EXPECT_THAT(refused(8), HasSubstr("is not a plain file name in the same folder"));
 }
 
 // Each rank verifies its share of what all wrote; what they settle on.

@@ -85,7 +85,7 @@ TEST(MemoryTier, TheCopyOfASaveIsReadAndTheNextSaveWaitsForThat) {
   saves.states[0]->fill(5);
   ASSERT_TRUE(drain(engine));
   ASSERT_TRUE(engine.begin_save({.step = 5, .updates = 5}).value());
-  EXPECT_FALSE(engine.drain_for(std::chrono::milliseconds(50))) << "the copy is still read";
+  EXPECT_FALSE(engine.drain_for(std::chrono::milliseconds(50))) << "the copy is still being read";
   held.set_plan({});
   tier.drain();
   EXPECT_EQ(tier.take_reports().at(0).error, "");

@@ -72,7 +72,7 @@ TEST(Polls, AGroupWithASilentRankIsNotJoined) {
   ASSERT_TRUE(Polls(ballot, 8, 11, milliseconds(0)).vote("a", "v", join).ok());
   const auto votes = Polls(ballot, 0, 11, milliseconds(0)).vote("a", "v", join);
   ASSERT_FALSE(votes.ok());
-  EXPECT_EQ(votes.error().message, "no vote on a from rank 10");
+  EXPECT_EQ(votes.error().message, "no vote on save a from rank 10");
 }
 
 TEST(Polls, AnOutcomeIsForgottenWhenAllHaveVotedLater) {
@@ -107,7 +107,7 @@ TEST(Polls, WhoDoesNotVoteIsNamed) {
   ASSERT_FALSE(votes.ok());
   EXPECT_EQ(votes.error().code, Code::kTimeout);
   EXPECT_EQ(votes.error().message,
-            "no vote on a from rank 3; rank 12; rank 16, which speaks for 16 to 19");
+            "no vote on save a from rank 3; rank 12; rank 16, which reports for ranks 16 to 19");
 }
 
 TEST(Polls, ARankWithoutTimeVotesForItselfAlone) {
@@ -117,7 +117,7 @@ TEST(Polls, ARankWithoutTimeVotesForItselfAlone) {
   ASSERT_TRUE(Polls(ballot, 8, 12, kLong).vote_alone("a", vote_of(8)).ok());  // at once
   const auto votes = Polls(ballot, 0, 12, kLong).vote("a", vote_of(0));
   ASSERT_FALSE(votes.ok());
-  EXPECT_EQ(votes.error().message, "no vote on a from rank 9 to 11");
+  EXPECT_EQ(votes.error().message, "no vote on save a from rank 9 to 11");
 }
 
 TEST(Polls, WordsThatAreNoVotesAreRefused) {

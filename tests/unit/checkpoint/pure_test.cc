@@ -187,14 +187,14 @@ void expect_refused(Manifest crafted, const char* what,
 // A program that computes with them would divide by zero, wrap, or open another's files.
 TEST(Manifest, NumbersAndNamesThatCannotBeAreRefused) {
   const std::vector<std::pair<const char*, std::function<void(Manifest&)>>> cases = {
-      {"chunks of -1", [](Manifest& m) { m.chunking.elements = -1; }},
-      {"chunks of 9223372036854775807", [](Manifest& m) { m.chunking.elements = INT64_MAX; }},
+      {"chunk size: -1", [](Manifest& m) { m.chunking.elements = -1; }},
+      {"chunk size: 9223372036854775807", [](Manifest& m) { m.chunking.elements = INT64_MAX; }},
       {"2305843009213693952 chunks", [](Manifest& m) { m.files[0].chunk_rows = int64_t{1} << 61; }},
       {"-1 bytes", [](Manifest& m) { m.files[0].size_bytes = -1; }},
       {"table at -8", [](Manifest& m) { m.files[0].chunk_table_offset = -8; }},
-      {"is not the name", [](Manifest& m) { m.files[0].name = "/etc/passwd"; }},
-      {"is not the name", [](Manifest& m) { m.files[0].name = "../rank_00000.h5"; }},
-      {"is not the name", [](Manifest& m) { m.files[0].name = ".."; }},
+      {"is not a plain file name", [](Manifest& m) { m.files[0].name = "/etc/passwd"; }},
+      {"is not a plain file name", [](Manifest& m) { m.files[0].name = "../rank_00000.h5"; }},
+      {"is not a plain file name", [](Manifest& m) { m.files[0].name = ".."; }},
       {"world size 0", [](Manifest& m) { m.world_size = 0; }},
       {"step -1", [](Manifest& m) { m.step = -1; }},
       {"shape [4294967296, 4294967296]",
@@ -202,9 +202,9 @@ TEST(Manifest, NumbersAndNamesThatCannotBeAreRefused) {
          m.tensors[0].global_shape = {int64_t{1} << 32, int64_t{1} << 32};
        }},
       {"shape [-1]", [](Manifest& m) { m.tensors[0].global_shape = {-1}; }},
-      {"is not in", [](Manifest& m) { m.files[0].pieces[0].flat_start = INT64_MAX; }},
-      {"is not in", [](Manifest& m) { m.files[0].pieces[0].length = -1; }},
-      {"is not in", [](Manifest& m) { m.files[0].pieces[0].length = INT64_MAX; }},
+      {"does not fit the shape", [](Manifest& m) { m.files[0].pieces[0].flat_start = INT64_MAX; }},
+      {"does not fit the shape", [](Manifest& m) { m.files[0].pieces[0].length = -1; }},
+      {"does not fit the shape", [](Manifest& m) { m.files[0].pieces[0].length = INT64_MAX; }},
       {"nested more than 64", [](Manifest& m) {
          m.trainer_state = std::string(100'000, '[') + std::string(100'000, ']');
        }}};
@@ -217,8 +217,8 @@ TEST(Manifest, PartsThatCannotBeAreRefused) {
       {"of -1 files", [](ManifestPart& p) { p.file_count = -1; }},
       {"of 401 files", [](ManifestPart& p) { p.file_count = p.size_bytes + 1; }},
       {"9223372036854775807 bytes", [](ManifestPart& p) { p.stored_bytes = INT64_MAX; }},
-      {"is not the name", [](ManifestPart& p) { p.name = "../manifest_00000.json"; }},
-      {"is not in", [](ManifestPart& p) { p.pieces[0].length = INT64_MAX; }}};
+      {"is not a plain file name", [](ManifestPart& p) { p.name = "../manifest_00000.json"; }},
+      {"does not fit the shape", [](ManifestPart& p) { p.pieces[0].length = INT64_MAX; }}};
   for (const auto& [what, change] : cases)
     expect_refused(part_in_parts(), what, [&](Manifest& m) { change(m.parts[0]); });
 }
@@ -229,7 +229,8 @@ TEST(Manifest, AnotherFormatVersionIsAConfigError) {
   const auto parsed = parse_manifest(manifest_text(next));
   ASSERT_FALSE(parsed.ok());
   EXPECT_EQ(parsed.error().code, Code::kConfig);
-  EXPECT_THAT(parsed.error().message, HasSubstr("format version 4; this program reads 1 to 3"));
+  EXPECT_THAT(parsed.error().message,
+              HasSubstr("its format version is 4; this program reads 1 to 3"));
 }
 
 TEST(SaveSchedule, ByStepsByTimeAndInBetween) {

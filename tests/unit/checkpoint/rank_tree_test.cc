@@ -100,7 +100,7 @@ TEST(RankTree, WhoSaysNothingIsNamedWithThoseItSpeaksFor) {
   ASSERT_EQ(heard.size(), 8u);
   EXPECT_EQ(heard[1].words.value(), "of 2");
   EXPECT_EQ(heard[3].words.error().message, "rank 4");
-  EXPECT_EQ(heard[7].words.error().message, "rank 8, which speaks for 8 to 10");
+  EXPECT_EQ(heard[7].words.error().message, "rank 8, which reports for ranks 8 to 10");
   EXPECT_EQ(ballot.size(), 0u) << "what was heard is forgotten";
 }
 

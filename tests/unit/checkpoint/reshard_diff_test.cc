@@ -132,7 +132,7 @@ TEST(Reshard, ASecondCheckpointOfTheStepIsRefused) {
   const auto into_its_own = resharded(source, dir / "a", 1);
   ASSERT_FALSE(into_its_own.ok());
   EXPECT_EQ(into_its_own.error().code, Code::kConfig);
-  EXPECT_THAT(into_its_own.error().message, HasSubstr("is there already"));
+  EXPECT_THAT(into_its_own.error().message, HasSubstr("exists already"));
   ASSERT_TRUE(resharded(source, dir / "b", 1).ok());
   EXPECT_FALSE(resharded(source, dir / "b", 1).ok());
 }
@@ -283,9 +283,9 @@ TEST(Selection, ACheckpointOfAnotherModelIsRefusedWithADiff) {
   EXPECT_THAT(refused.error().message, HasSubstr("16 missing from the checkpoint: adam_m/same"));
   EXPECT_THAT(refused.error().message, HasSubstr("param/new.18, …"));
   EXPECT_THAT(refused.error().message, HasSubstr("15 only in the checkpoint: old.10"));
-  EXPECT_THAT(refused.error().message,
-              HasSubstr("1 of another shape: param/same: the model has [2, 4], the checkpoint "
-                        "[4, 2]"));
+  EXPECT_THAT(
+      refused.error().message,
+      HasSubstr("1 with another shape: param/same: the model has [2, 4], the checkpoint [4, 2]"));
   const TensorPiece same{"same", Kind::kParam, {4, 2}, 0, 8};
   EXPECT_TRUE(check_match(manifest, {same}, {}).ok());
   EXPECT_TRUE(check_match(manifest, {same}, {"same"}).ok());

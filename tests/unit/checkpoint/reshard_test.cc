@@ -92,7 +92,7 @@ TEST(Load, NamesAndShapesThatDoNotMatchAreConfigErrorsWithBothSides) {
   EXPECT_EQ(loaded.error().code, Code::kConfig);
   EXPECT_THAT(loaded.error().message, HasSubstr("param/embed.weight: the model has [264, 33], "
                                                 "the checkpoint [263, 33]"));
-  EXPECT_THAT(loaded.error().message, HasSubstr("3 of another shape"));
+  EXPECT_THAT(loaded.error().message, HasSubstr("3 with another shape"));
 }
 
 }  // namespace

@@ -130,7 +130,7 @@ TEST(ChunkRing, NobodyWaitsForEver) {
   const Patience short_one{std::chrono::milliseconds(30), &kGoesOn};
   Ends ends(short_one, short_one);
   EXPECT_EQ(ends.inbox.front().error().code, Code::kTimeout);
-  EXPECT_EQ(ends.inbox.front().error().message, "rank 3: no move in 30 ms");
+  EXPECT_EQ(ends.inbox.front().error().message, "rank 3: no progress for 30 ms");
   EXPECT_EQ(ends.outbox.finish().error().code, Code::kTimeout);
   const std::atomic<bool> stopped{true};
   const Patience none{kHours, &stopped};
@@ -214,7 +214,7 @@ TEST(ChunkRing, AProcessThatDiesIsNotWaitedFor) {
       expect_chunk(*chunk.value(), i);
       inbox.value().pop();
     }
-    EXPECT_EQ(inbox.value().front().error().message, "rank 3: its process has died");
+    EXPECT_EQ(inbox.value().front().error().message, "rank 3: its process died");
   }
 }
 
@@ -232,7 +232,7 @@ TEST(ChunkRing, AWriterThatDiesIsNotWaitedFor) {
     writer.die();
     member.join();
     EXPECT_EQ(waited.error().code, Code::kIo);
-    EXPECT_EQ(waited.error().message, "rank 0, which writes the file: its process has died");
+    EXPECT_EQ(waited.error().message, "rank 0, which writes the file: its process died");
   }
 }
 
@@ -249,7 +249,7 @@ TEST(FileNeighbours, WhoDiesBeforeItHasSaidWhereItsChunksAreIsNotWaitedFor) {
   std::thread waits([&] { opened = open_inboxes(ballot, "an attempt", writer, kAMinute); });
   member.die();
   waits.join();
-  EXPECT_EQ(opened.error().message, "rank 5: its process has died");
+  EXPECT_EQ(opened.error().message, "rank 5: its process died");
 }
 
 // As of processes in other containers, either of which may see that of the other one alone.
@@ -262,7 +262,7 @@ TEST(FileNeighbours, WhoMayNotSeeTheOthersMemorySaysSoAtTheStart) {
     ASSERT_TRUE(ballot.tell(page_key(other, rank), "1:1000000:5").ok());
     const auto met = mine.meet(kAMinute);
     EXPECT_EQ(met.error().code, Code::kConfig);
-    EXPECT_THAT(met.error().message, HasSubstr(text("the memory of rank ", other)));
+    EXPECT_THAT(met.error().message, HasSubstr(text("the shared memory of rank ", other)));
     EXPECT_THAT(met.error().message, HasSubstr("checkpoint.ranks_per_file = 1"));
   }
 }

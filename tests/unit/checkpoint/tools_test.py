@@ -49,16 +49,16 @@ def check_writing(folder, source):
     made = json.loads(run("reshard", source, folder / "r", "--world-size", 4, "--json"))
     assert run("diff", source, made["directory"]).endswith("the checkpoints are equal\n")
     assert "whole" in run("verify", folder / "r")
-    refused("reshard", source, folder / "r", "--world-size", 2, say="is there already")
-    refused("reshard", source, source.parent, "--world-size", 2, say="is there already")
+    refused("reshard", source, folder / "r", "--world-size", 2, say="exists already")
+    refused("reshard", source, source.parent, "--world-size", 2, say="exists already")
     refused("reshard", source, folder / "r2", "--world-size", 0, say="world-size")
     assert not (folder / "r2").exists()
 
     out = folder / "out"
     printed = json.loads(run("export", source, out, "--dtype", "bf16", "--json"))
     assert printed["files"] == [str(out / "model.safetensors")]
-    refused("export", source, out, say="is there already")
-    refused("export", source, source, say="is there already")
+    refused("export", source, out, say="exists already")
+    refused("export", source, source, say="exists already")
     refused("export", source, folder / "o2", "--max-shard-size", "big", say="5GB")
     refused("export", source, folder / "o2", "--kind", "adam", say="adam")
     run("export", source, folder / "o3", "--max-shard-size", "0.1 MiB")
@@ -95,7 +95,7 @@ def refuse_orphans_of_a_living_run(run_folder):
                 "exit_status": -1, "workers": [], "nodes": []}))
             for place in ("", "/", "/checkpoints", "/checkpoints/", "/checkpoints/."):
                 refused("prune", f"{run_folder}{place}", "--keep-latest", 1, "--orphans",
-                        say="a run is alive in")
+                        say="a run is active in")
             run("prune", run_folder, "--keep-latest", 1, "--orphans", "--dry-run")
         finally:
             agent.kill()
@@ -142,9 +142,9 @@ def check_wrong_input(folder, source):
         if command == "verify":
             for given in (damaged, damaged.parent):
                 printed = run(command, given, expect=1)
-                assert "DAMAGED" in printed and "manifest.json: cut short" in printed, printed
+                assert "DAMAGED" in printed and "manifest.json: truncated" in printed, printed
         else:
-            refused(command, damaged, *more, say="manifest.json: cut short")
+            refused(command, damaged, *more, say="manifest.json: truncated")
             refused(command, damaged.parent, *more, say="no usable checkpoint")
         manifest.unlink()
         refused(command, damaged, *more, say="manifest.json")

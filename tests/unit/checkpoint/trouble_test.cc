@@ -74,7 +74,7 @@ TEST(Trouble, EachCallToStorageIsKnownWhileItIsUnderWay) {
 }
 
 TEST(Trouble, ASaveThatWaitsForAnotherRankHasNoCallUnderWay) {
-  for (const size_t slow : {0u, 1u}) {  // the other one waits for rank 0's word, or for a vote
+  for (const size_t slow : {0u, 1u}) {  // the other one waits for rank 0's outcome, or for a vote
     SCOPED_TRACE(text("rank ", slow));
     const TempDir dir;
     FaultyFileSystem disks[2] = {FaultyFileSystem(disk()), FaultyFileSystem(disk())};
@@ -232,7 +232,7 @@ TEST(Trouble, ARankThatDiesWhileVotingEndsTheAttemptAndTheNextOneWorks) {
     lossy.lost = dying;  // its file is whole on the disk, its vote never comes
     for (const SaveReport& report : world.save(2)) {
       EXPECT_FALSE(report.committed);
-      EXPECT_THAT(report.error, testing::AnyOf(HasSubstr("rank 2"), HasSubstr("rank 0's word"),
+      EXPECT_THAT(report.error, testing::AnyOf(HasSubstr("rank 2"), HasSubstr("rank 0's outcome"),
                                                HasSubstr("the line is cut")));
     }
     EXPECT_EQ(newest_is_not(1, dir / "c"), "");

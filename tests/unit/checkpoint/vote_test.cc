@@ -67,7 +67,8 @@ TEST(Votes, PartsOfAManifestMakeAWholeAndDoNotMixWithFiles) {
   EXPECT_EQ(whole.value().format_version, 3);
   EXPECT_EQ(whole.value().tensors[0].fingerprint.at("param"), hex64(21));
   EXPECT_THAT(error_of({group(0, 0, 5), group(1, 6, 6)}), HasSubstr("element 5 is in no piece"));
-  EXPECT_THAT(error_of({group(0, 0, 5), {1, "", part_of(1, 5, 7)}}), HasSubstr("named in parts"));
+  EXPECT_THAT(error_of({group(0, 0, 5), {1, "", part_of(1, 5, 7)}}),
+              HasSubstr("voted with manifest parts"));
 }
 
 TEST(Votes, AnEphemeralPartAndAPermanentOneDoNotFit) {

@@ -78,12 +78,12 @@ TEST_F(Compare, RunsThatWereNotToComputeTheSameAreToldApart) {
   write_identity("a", 400);
   write_identity("b", 10);
   EXPECT_EQ(compare({"a", "b"}), 0);
-  EXPECT_THAT(out_.str(), HasSubstr("the runs were not to compute the same: "
+  EXPECT_THAT(out_.str(), HasSubstr("the runs differ in keys that may change the loss: "
                                     "lr_scheduler.total_steps: was 400, is 10\n"));
   write_identity("b", 400);
   EXPECT_EQ(compare({"a", "b"}), 0);
   EXPECT_THAT(out_.str(), HasSubstr("first differs at step 50"));
-  EXPECT_THAT(out_.str(), Not(HasSubstr("not to compute")));
+  EXPECT_THAT(out_.str(), Not(HasSubstr("the runs differ in keys")));
 }
 
 TEST_F(Compare, StepsWithoutUpdateAreShownAndTheirNansAreEqual) {
@@ -170,7 +170,7 @@ TEST_F(Compare, ARedoneStepThatDiffersIsReported) {
   CompareOptions options;
   options.require_identical = true;
   EXPECT_EQ(compare({"straight", "odd"}, options), 1);
-  EXPECT_THAT(out_.str(), HasSubstr("WARNING: odd: step 1 was redone with another loss"));
+  EXPECT_THAT(out_.str(), HasSubstr("WARNING: odd: step 1 was redone with a different loss"));
 }
 
 TEST_F(Compare, JsonHoldsTheSame) {
@@ -319,7 +319,8 @@ TEST_F(CompareMemory, CurvesOverTokensAndMeans) {
   options.plot = folder_ / "loss.svg";
   options.curves.over_tokens = true;
   EXPECT_EQ(compare({"titan.log"}, options), 64);
-  EXPECT_THAT(err_.str(), HasSubstr("titan.log does not say the tokens of its steps"));
+  EXPECT_THAT(err_.str(),
+              HasSubstr("titan.log does not record the tokens of its steps; use --x step"));
 }
 
 TEST_F(CompareMemory, ANotANumberIsNotSmoothedAway) {

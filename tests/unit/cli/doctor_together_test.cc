@@ -41,11 +41,11 @@ TEST(DoctorTogether, EachTroubleIsSaid) {
   };
   using Met = std::vector<MetNode>;
   const Case cases[] = {
-      {"nodes", Level::kBad, "2 of 3 nodes came to the shared folder; not task 1",
+      {"nodes", Level::kBad, "2 of 3 nodes came to the shared folder; missing: task 1",
        [](Met& met) { met.erase(met.begin() + 1); }},
       {"nodes", Level::kWarn, "2 of them are gpu000",
        [](Met& met) { met[2].facts.node = "gpu000"; }},
-      {"clocks", Level::kWarn, "by 29.900 s at least, seen with an error of 0.100 s (gpu002)",
+      {"clocks", Level::kWarn, "by at least 29.900 s, measured with an error of 0.100 s (gpu002)",
        [](Met& met) {
          met[2].skew = ClockSkew{-30, 0.1};
        }},
@@ -57,9 +57,9 @@ TEST(DoctorTogether, EachTroubleIsSaid) {
        [](Met& met) { met[1].facts.compute.torch = "2.10.0"; }},
       {"network", Level::kBad, "gpu001 chose its loopback",
        [](Met& met) { met[1].facts.network.address = "127.0.0.1"; }},
-      {"network", Level::kWarn, "peers will use eth0 ib0, not the same",
+      {"network", Level::kWarn, "peers will use eth0 ib0, which is not the same",
        [](Met& met) { met[1].facts.network.interface = "ib0"; }},
-      {"pairs", Level::kBad, "5 of 6 ways between nodes measured; 1 shut; gpu002 -> gpu000: no",
+      {"pairs", Level::kBad, "5 of 6 ways between nodes measured; 1 failed; gpu002 -> gpu000: no",
        [](Met& met) { met[2].pairs[0].error = "no route to host"; }},
       {"pairs", Level::kWarn, "slowest 100.0 MB/s (gpu001 -> gpu002), median 2.0 GB/s",
        [](Met& met) { met[1].pairs[1].bytes_per_s = 1e8; }},

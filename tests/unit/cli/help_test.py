@@ -78,12 +78,20 @@ for words, wanted in (
          "See `lockstep prepare --help`\n"),
         (["export", "a", "b", "--dtyp=float32"], "--dtyp=float32: unknown option; did you mean "
                                                   "--dtype?"),
-        (["export", "a", "b", "c"], 'lockstep export: "c" is one word too many. See'),
+        (["export", "a", "b", "c"], 'lockstep export: "c" is an unexpected argument. See'),
         (["export", "--qqqqqqq", "a"], "--qqqqqqq: unknown option. See `lockstep export --help`"),
         (["checkpoint", "lst", "a"],
          'lockstep checkpoint: no command "lst"; did you mean list? See'),
         (["checkpoint", "list", "a", "--jsn"],
          "lockstep checkpoint list: --jsn: unknown option; did you mean --json? See"),
+        (["checkpoint", "prune", "a", "--keep", "1"],
+         "lockstep checkpoint prune: --keep: unknown option; did you mean --keep-latest, "
+         "--keep-every or --keep-best? See"),
+        (["checkpoint", "diff", "a"],
+         "lockstep checkpoint diff: B is required (Second checkpoint; a diff needs two "
+         "checkpoints). See `lockstep checkpoint diff --help`\n"),
+        (["eval", "results/training/a"], "lockstep eval: --hf is required (Hugging Face folder"),
+        (["eval", "results/training/a"], "`lockstep export RUN DIR`). See"),
         (["export", "a"], "DIR is required")):
     unknown = ask(*words)
     assert unknown.returncode == 64 and unknown.stdout == "" and wanted in unknown.stderr, unknown

@@ -63,7 +63,7 @@ TEST(ReplayDifference, WeightsOfAStepAmongOthersCameByTheOneBefore) {
   Runs runs;
   runs.now(4).weights = {"x", "b", "c"};
   const auto difference = first_difference(runs.logged, runs.replayed, runs.units, {2, 4, 6});
-  EXPECT_THAT(difference.value().value(), HasSubstr("the update of step 3 went wrong"));
+  EXPECT_THAT(difference.value().value(), HasSubstr("the update of step 3 was wrong"));
 }
 
 TEST(ReplayDifference, WithoutDigestsLossAndNormDecide) {
@@ -72,7 +72,7 @@ TEST(ReplayDifference, WithoutDigestsLossAndNormDecide) {
   EXPECT_EQ(runs.difference(), "equal");
   runs.now(3).grad_norm = 8;
   EXPECT_THAT(runs.difference(), HasSubstr("step 3 differs: loss 0x1p+0 was logged"));
-  EXPECT_THAT(runs.difference(), HasSubstr("no unit is named"));
+  EXPECT_THAT(runs.difference(), HasSubstr("no unit can be named"));
 }
 
 TEST(ReplayDifference, AStepThatIsNotThereIsAnError) {
@@ -140,7 +140,7 @@ TEST_F(SlotAnswerTest, TheFirstStepInWhichRanksDisagreeIsNamed) {
             "loss");
   steps.at(7).slot.wrong = {};
   steps.at(7).slot.undecided = {0, 1};
-  EXPECT_THAT(slot_disagreement(steps), HasSubstr("none says which of ranks 0, 1 is right"));
+  EXPECT_THAT(slot_disagreement(steps), HasSubstr("nothing tells which of ranks 0, 1 is right"));
 }
 
 TEST_F(SlotAnswerTest, ItIsReadFromTheLog) {

@@ -37,9 +37,9 @@ TEST(StateText, OfARunThatGoesOn) {
             "starting; ranks: 1 in load, 1 in start");
   RunStatus suspect = in_phases({Phase::kStep, Phase::kStep, Phase::kStep});
   suspect.ranks[1].suspect = "stopped";
-  EXPECT_EQ(state_text(suspect), "running, and rank 1 is suspect: stopped");
+  EXPECT_EQ(state_text(suspect), "running, but rank 1 is suspect: stopped");
   suspect.ranks[2].suspect = "stopped";
-  EXPECT_EQ(state_text(suspect), "running, and rank 1 is suspect: stopped (and 1 more)");
+  EXPECT_EQ(state_text(suspect), "running, but rank 1 is suspect: stopped (and 1 more)");
 }
 
 TEST(StateText, OfARunThatRecoversOrWaits) {
@@ -49,10 +49,10 @@ TEST(StateText, OfARunThatRecoversOrWaits) {
   status.last_failure = "rank 1 killed by SIGKILL at step 17";
   EXPECT_EQ(state_text(status),
             "recovering: rank 1 killed by SIGKILL at step 17; ranks: 1 gone, 2 in load");
-  status.waiting_for = "1 are here, at least 2 must be";
+  status.waiting_for = "1 joined, at least 2 are needed";
   status.waiting_s = 125;
-  EXPECT_EQ(state_text(status),
-            text("waiting for nodes for ", duration_text(125), ": 1 are here, at least 2 must be"));
+  EXPECT_EQ(state_text(status), text("waiting for nodes for ", duration_text(125),
+                                     ": 1 joined, at least 2 are needed"));
   RunStatus steps = in_phases({Phase::kStep});  // what it logged before it could say "recovered"
   steps.failed_since_recovery = true;
   EXPECT_EQ(state_text(steps), "running");
@@ -72,12 +72,13 @@ TEST(StateText, OfARunThatIsOver) {
   status.state = "done";
   EXPECT_EQ(state_text(status), "done");
   status.state = "stopped";
-  EXPECT_THAT(state_text(status), HasSubstr("no checkpoint is there, so it begins anew"));
+  EXPECT_THAT(state_text(status),
+              HasSubstr("it has no checkpoint, so the same command starts from step 0"));
   status.checkpoint_step = 40;
   EXPECT_EQ(state_text(status),
-            "stopped, as it was asked to; the same command again resumes after step 40");
+            "stopped on request; run the same command again to resume after step 40");
   status.state = "agent_gone";
-  EXPECT_THAT(state_text(status), HasSubstr("resumes after step 40"));
+  EXPECT_THAT(state_text(status), HasSubstr("to resume after step 40"));
   status.state = "failed";
   EXPECT_EQ(state_text(status), "failed");
   status.membership.exit_status = 70;
@@ -128,8 +129,9 @@ TEST(StateText, FollowsTheEvents) {
   after(R"({"event": "waiting_for_nodes", "t": 8})");
   after(R"({"event": "failed", "t": 9})");
   page->set_phase(4, Phase::kLoad);
-  EXPECT_THAT(after(R"({"event": "waiting_for_nodes", "t": 9e12})"),
-              StartsWith(text("waiting for nodes for ", duration_text(0), ": too few are here")));
+  EXPECT_THAT(
+      after(R"({"event": "waiting_for_nodes", "t": 9e12})"),
+      StartsWith(text("waiting for nodes for ", duration_text(0), ": too few nodes have joined")));
   EXPECT_THAT(after(R"({"event": "generation_start", "t": 11})"), StartsWith("starting; "));
   page->set_phase(5, Phase::kStep);
   EXPECT_EQ(after(R"({"event": "recovered", "t": 12})"), "running");
@@ -144,14 +146,14 @@ TEST(StateText, OfAFirstLaunchThatWaitsForNodes) {
     EXPECT_TRUE(publish_file(posix_file_system(), dir / "events.jsonl", lines));
   };
   const std::string waits =
-      R"({"event": "waiting_for_nodes", "reason": "1 are here, at least 2 must be", "t": 9e12})"
+      R"({"event": "waiting_for_nodes", "reason": "1 joined, at least 2 are needed", "t": 9e12})"
       "\n";
   write(waits);
   RunObserver observer(posix_file_system(), system_clock(), dir.path());
   const auto status = observer.look();
   ASSERT_TRUE(status) << status.error().message;
-  EXPECT_THAT(state_text(status.value()), testing::EndsWith("1 are here, at least 2 must be"));
-  EXPECT_THAT(status_text(status.value()), HasSubstr("no rank has been started"));
+  EXPECT_THAT(state_text(status.value()), testing::EndsWith("1 joined, at least 2 are needed"));
+  EXPECT_THAT(status_text(status.value()), HasSubstr("no rank has started yet"));
   write(waits + R"({"event": "failed", "t": 9})");  // it gave up
   EXPECT_EQ(observer.look().error().code, Code::kNotFound);
 }

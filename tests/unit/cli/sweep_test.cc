@@ -46,18 +46,18 @@ TEST(SweepWords, WhatIsWrongIsNamed) {
   const struct {
     std::vector<std::string> words;
     const char* message;
-  } cases[] = {{{"a.toml"}, "over which values?"},
+  } cases[] = {{{"a.toml"}, "no values are given"},
                {{"a.toml", "--over"}, "--over needs a value"},
-               {{"--over", "x"}, "give a key and its values"},
-               {{"--over", "x="}, "give a key and its values"},
-               {{"--over", "=1"}, "give a key and its values"},
-               {{"--over", "x=1,,2"}, "there is an empty value"},
-               {{"--over", "x=1,2,1"}, "1 stands there twice"},
+               {{"--over", "x"}, "is not a key with values"},
+               {{"--over", "x="}, "is not a key with values"},
+               {{"--over", "=1"}, "is not a key with values"},
+               {{"--over", "x=1,,2"}, "has an empty value"},
+               {{"--over", "x=1,2,1"}, "1 appears twice"},
                {{"--over", "x=1", "--over", "x=2"}, "--over x is given twice"},
-               {{"--over", "job.dump_folder=a,b"}, "a folder of its own"},
-               {{"--over", "x=1", "--job.dump-folder=a"}, "--out FOLDER says"},
-               {{"--over", "x=1", "--steps", "0"}, "give a number of steps"},
-               {{"--over", "x=1", "--steps", "4x"}, "give a number of steps"}};
+               {{"--over", "job.dump_folder=a,b"}, "each row has its own folder"},
+               {{"--over", "x=1", "--job.dump-folder=a"}, "--out FOLDER sets"},
+               {{"--over", "x=1", "--steps", "0"}, "is not a number of steps"},
+               {{"--over", "x=1", "--steps", "4x"}, "is not a number of steps"}};
   for (const auto& each : cases) {
     const auto words = split_sweep_words(each.words);
     ASSERT_FALSE(words.ok()) << each.message;
@@ -147,11 +147,11 @@ TEST_F(Sweep, AnotherPlanIsRefused) {
     const auto pinned = pin_plan(files_, plan(std::move(words)));
     ASSERT_FALSE(pinned.ok()) << message;
     EXPECT_EQ(pinned.error().code, Code::kConfig);
-    EXPECT_THAT(pinned.error().message, HasSubstr("sweep.json is of another sweep: "));
+    EXPECT_THAT(pinned.error().message, HasSubstr("sweep.json belongs to another sweep: "));
     EXPECT_THAT(pinned.error().message, HasSubstr(message));
   };
-  refused({"--over", "batch_size=1,4"}, R"(over is {"batch_size":["1","2"]}, and here)");
-  refused({"--over", "batch_size=1,2", "--steps", "9"}, "steps is 20, and here 9");
+  refused({"--over", "batch_size=1,4"}, R"(over is {"batch_size":["1","2"]}, but here it is)");
+  refused({"--over", "batch_size=1,2", "--steps", "9"}, "steps is 20, but here it is 9");
   refused({"--over", "batch_size=1,2", "--model.dim=128"}, "words is ");
   write("a.toml", "[training]\nseq_len = 128\n");
   refused({"--over", "batch_size=1,2"}, "a.toml has changed since");

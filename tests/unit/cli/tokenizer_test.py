@@ -39,4 +39,4 @@ with tempfile.TemporaryDirectory() as folder:
     shutil.copy(folder / "a" / "tokenizer" / "tokenizer.json", folder / "model")
     assert "tokenizer" not in said("a"), said("a")
     for data in ("b", "bytes"):
-        assert f"the data in {folder / data} were made with another tokenizer" in said(data), data
+        assert f"data in {folder / data} were prepared with another tokenizer" in said(data), data

@@ -178,17 +178,35 @@ TEST(ConfigToml, YamlIsNamedWithTheCommandThatConvertsIt) {
 
 TEST(ConfigToml, AKeyThatIsGoneNamesWhatTakesItsPlace) {
   EXPECT_THAT(toml_error("[checkpoint]\nmax_failures = 3\n"),
-              HasSubstr("run.toml:2: checkpoint.max_failures: this key is gone; "
-                        "checkpoint.outage_minutes says"));
-  EXPECT_THAT(parse_config("", {"--checkpoint.max-failures=3"}).error().message,
-              HasSubstr("--checkpoint.max-failures: this key is gone; checkpoint.outage_minutes"));
+              HasSubstr("run.toml:2: checkpoint.max_failures: this key was removed; "
+                        "use checkpoint.outage_minutes"));
+  EXPECT_THAT(
+      parse_config("", {"--checkpoint.max-failures=3"}).error().message,
+      HasSubstr("--checkpoint.max-failures: this key was removed; use checkpoint.outage_minutes"));
   for (const ConfigField& field : config_fields()) EXPECT_EQ(retired_key(field.name()), nullptr);
+}
+
+TEST(ConfigToml, KeysOfOtherTrainersThatAreNotSupported_NameThePageOnMigrating) {
+  const auto says = [](const std::string& name) {
+    return HasSubstr(name +
+                     ": lockstep does not support this key of other trainers; "
+                     "docs/MIGRATING.md");
+  };
+  EXPECT_THAT(toml_error("[parallelism]\ntensor_parallel_degree = 2\n"),
+              says("run.toml:2: parallelism.tensor_parallel_degree"));
+  EXPECT_THAT(toml_error("[compile]\nenable = true\n"), says("run.toml:1: [compile]"));
+  for (const std::string flag :
+       {"--parallelism.tensor_parallel_degree", "--parallelism.pipeline-parallel-degree",
+        "--parallelism.context_parallel_degree", "--compile.enable", "--model.converters",
+        "--tensor_parallel_size"})
+    EXPECT_THAT(parse_config("", {flag + "=2"}).error().message, says(flag));
+  for (const ConfigField& field : config_fields()) EXPECT_FALSE(is_unsupported_key(field.name()));
 }
 
 TEST(ConfigToml, StepsAndEpochsAreNotGivenTogether) {
   EXPECT_THAT(toml_error("[training]\nsteps = 100\nepochs = 2\n"),
-              HasSubstr("run.toml:3: training.epochs = 2 says how many steps there are, and "
-                        "training.steps = 100 in line 2 says it too: give one of them"));
+              HasSubstr("run.toml:3: training.epochs = 2 sets the number of steps, and "
+                        "training.steps = 100 in line 2 sets it too; give only one of them"));
   TempDir dir;
   const char* const epochs = "[training]\nepochs = 2\n";
   const auto both = from_toml(dir, epochs, {"--training.steps=7"});
@@ -200,19 +218,20 @@ TEST(ConfigToml, StepsAndEpochsAreNotGivenTogether) {
   ASSERT_TRUE(later.ok()) << later.error().message;
   EXPECT_EQ(later.value().config.training.epochs, 2);
   EXPECT_THAT(parse_config("", {"--training.epochs=2", "--training.steps=7"}).error().message,
-              HasSubstr("training.steps = 7 of the command line says it too"));
+              HasSubstr("training.steps = 7 of the command line sets it too"));
 }
 
 TEST(ConfigToml, WrongTypesNameBoth) {
   EXPECT_THAT(toml_error("[training]\nsteps = \"100\"\n"),
-              HasSubstr(":2: training.steps is of type string, it must be of type integer"));
-  EXPECT_THAT(toml_error("[training]\nsteps = 100.0\n"),
-              HasSubstr("training.steps is of type floating-point, it must be of type integer"));
+              HasSubstr(":2: training.steps is of type string, but it must be of type integer"));
+  EXPECT_THAT(
+      toml_error("[training]\nsteps = 100.0\n"),
+      HasSubstr("training.steps is of type floating-point, but it must be of type integer"));
   EXPECT_THAT(toml_error("[checkpoint]\nenable = 1\n"), HasSubstr("must be of type boolean"));
   EXPECT_THAT(toml_error("[job]\nname = 1\n"), HasSubstr("must be of type string"));
   EXPECT_THAT(toml_error("[optimizer]\nlr = \"1e-3\"\n"), HasSubstr("must be of type number"));
   EXPECT_THAT(toml_error("[launcher]\nnproc_per_node = [1, \"2\"]\n"),
-              HasSubstr("array of other things, it must be of type list of integers"));
+              HasSubstr("array of other values, but it must be of type list of integers"));
   EXPECT_THAT(toml_error("training = 3\n"), HasSubstr("it must be a section: [training]"));
   EXPECT_THAT(toml_error("[[training]]\nsteps = 3\n"), HasSubstr("must be a section"));
 }
@@ -273,7 +292,7 @@ TEST(ConfigFlags, Booleans) {
   EXPECT_THAT(flag_error({"--checkpoint.no_enable=true"}), HasSubstr("takes no value"));
   for (const char* word : {"False", "no", "0"})
     EXPECT_THAT(flag_error({"--checkpoint.enable", word, "demo.toml"}),
-                HasSubstr("--checkpoint.enable=false; --checkpoint.no_enable is false as well"));
+                HasSubstr("--checkpoint.enable=false; --checkpoint.no_enable also means false"));
   EXPECT_THAT(flag_error({"--gradient_checkpointing", "False"}),
               HasSubstr("--no_gradient_checkpointing"));
   EXPECT_THAT(flag_error({"--checkpoint.enable=maybe"}), HasSubstr("must be of type boolean"));
@@ -380,19 +399,21 @@ TEST(ConfigFlags, Mistakes) {
   EXPECT_THAT(flag_error({"--optimizer.lr", "fast"}), HasSubstr("must be of type number"));
   EXPECT_THAT(flag_error({"--nproc-per-node", "2,x"}), HasSubstr("list of integers"));
   EXPECT_THAT(flag_error({"--training.no_steps"}), HasSubstr("unknown option"));
-  EXPECT_THAT(flag_error({"--rdzv-backend=c10d"}),
-              HasSubstr("--rdzv-backend: lockstep has no such flag of torchrun's: there is one"));
+  EXPECT_THAT(
+      flag_error({"--rdzv-backend=c10d"}),
+      HasSubstr(
+          "--rdzv-backend: lockstep does not have this flag of torchrun's: there is only one"));
 }
 
 // A short word is near to every other short word.
 TEST(ConfigFlags, NothingIsSuggestedThatIsNotMeant) {
   EXPECT_EQ(flag_error({"--gpus", "2"}),
-            "--gpus: lockstep has no such flag of other tools: a node has one worker a GPU, or "
-            "as many as --nproc-per-node says");
+            "--gpus: lockstep does not have this flag of other tools: a node has one worker for "
+            "each GPU, or the number that --nproc-per-node gives");
   EXPECT_EQ(flag_error({"--hint", "nomultithread"}), "--hint: unknown option");
   EXPECT_EQ(flag_error({"--foo", "2"}), "--foo: unknown option");
   EXPECT_EQ(flag_error({"--time", "1:00:00"}),
-            "--time: lockstep has no such flag of sbatch's: `lockstep submit` passes it on");
+            "--time: lockstep does not have this flag of sbatch's: `lockstep submit` passes it on");
   EXPECT_THAT(flag_error({"--setps", "3"}), HasSubstr("did you mean --training.steps?"));
 }
 

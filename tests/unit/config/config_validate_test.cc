@@ -27,10 +27,11 @@ TEST(ConfigValidate, DefaultsAreFine) {
 }
 
 TEST(ConfigValidate, WhatGoesByValidationsNeedsSome) {
-  EXPECT_EQ(verdict([](Config& c) { c.validation.patience = 2; }),
-            "validation.patience = 2 goes by validations, and validation.freq = 0 has none");
+  EXPECT_EQ(
+      verdict([](Config& c) { c.validation.patience = 2; }),
+      "validation.patience = 2 needs validations, but validation.freq is 0; set validation.freq");
   EXPECT_THAT(verdict([](Config& c) { c.checkpoint.keep_best = true; }),
-              HasSubstr("checkpoint.keep_best = true goes by validations"));
+              HasSubstr("checkpoint.keep_best = true needs validations"));
   const auto both = [](Config& c) {
     c.checkpoint.keep_best = true;
     c.validation.patience = 2;
@@ -75,13 +76,12 @@ TEST(ConfigValidate, MuonTrainsWholeMatrices) {
   const auto muon = [](Config& c) { c.optimizer.name = OptimizerKind::kMuon; };
   EXPECT_EQ(verdict(muon), "ok");
   EXPECT_EQ(verdict([&](Config& c) { muon(c), c.lora.rank = 8; }),
-            "optimizer.name = Muon is for whole matrices, and lora.rank = 8 trains adapters in "
+            "optimizer.name = Muon needs whole matrices, but lora.rank = 8 trains adapters in "
             "their place; use optimizer.name = AdamW, or lora.rank = 0");
   EXPECT_EQ(
       verdict([&](Config& c) { muon(c), c.optimizer.state_dtype = FloatType::kBfloat16; }),
-      "optimizer.state_dtype = bfloat16 is of a run of AdamW alone, and optimizer.name = Muon "
-      "keeps what it has in float32; use optimizer.name = AdamW, or optimizer.state_dtype = "
-      "float32");
+      "optimizer.state_dtype = bfloat16 works with AdamW only, and optimizer.name = Muon keeps its "
+      "state in float32; use optimizer.name = AdamW, or optimizer.state_dtype = float32");
   EXPECT_EQ(
       verdict([](Config& c) { c.optimizer.state_dtype = FloatType::kBfloat16, c.lora.rank = 8; }),
       "ok");
@@ -121,8 +121,9 @@ TEST(ConfigValidate, Batch) {
 }
 
 TEST(ConfigValidate, AuditedSlotIsOneOfTheStep) {
-  EXPECT_THAT(verdict([](Config& c) { c.audit.slot = c.training.slots = 4; }),
-              HasSubstr("audit.slot = 4: a step has the slots 0 to 3 (training.slots = 4)"));
+  EXPECT_THAT(
+      verdict([](Config& c) { c.audit.slot = c.training.slots = 4; }),
+      HasSubstr("audit.slot = 4 is not a slot: a step has the slots 0 to 3 (training.slots = 4)"));
   EXPECT_EQ(verdict([](Config& c) { c.training.slots = 4, c.audit.slot = 3; }), "ok");
 }
 
@@ -153,7 +154,7 @@ TEST(ConfigValidate, Combinations) {
   EXPECT_THAT(verdict([](Config& c) { c.lora.target_modules = {"q_proj"}; }),
               HasSubstr("every weight would be trained"));
   EXPECT_EQ(verdict([](Config& c) { c.lora.rank = 4, c.lora.target_modules = {"q_proj"}; }), "ok");
-  EXPECT_THAT(verdict([](Config& c) { c.job.name = "a/b"; }), HasSubstr("one folder name"));
+  EXPECT_THAT(verdict([](Config& c) { c.job.name = "a/b"; }), HasSubstr("a single folder name"));
   EXPECT_THAT(verdict([](Config& c) { c.checkpoint.folder = ""; }), HasSubstr("no_enable"));
 }
 

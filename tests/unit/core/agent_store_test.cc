@@ -130,7 +130,7 @@ TEST(AgentStore, ErrorsSayWhatAndWhy) {
   auto agent = std::make_unique<Agent>();
   const auto waiting = store(*agent, 100);
   EXPECT_EQ(failure([&] { waiting->get("none"); }),
-            "store: get \"none\": no answer within the store's timeout (timeout 0.1 s)");
+            "store: get \"none\": the store did not answer within its timeout (timeout 0.1 s)");
   EXPECT_NE(failure([&] {
               waiting->wait({"a", "b", "c", "d"});
             }).find("(4 keys)"),
@@ -139,10 +139,11 @@ TEST(AgentStore, ErrorsSayWhatAndWhy) {
   waiting->set("none", "1");  // the connection of the failed call is not used again
   EXPECT_EQ(waiting->get_to_str("none"), "1");
   const auto old = store(*agent, test_support::kPatienceMs, "g0");
-  EXPECT_NE(failure([&] { old->set("k", "v"); }).find("generation g0 is over, or not begun"),
+  EXPECT_NE(failure([&] { old->set("k", "v"); }).find("generation g0 is over or has not begun"),
             std::string::npos);
   agent.reset();
-  EXPECT_NE(failure([&] { waiting->set("k", "v"); }).find("the agent is gone"), std::string::npos);
+  EXPECT_NE(failure([&] { waiting->set("k", "v"); }).find("the agent of this node"),
+            std::string::npos);
 }
 
 TEST(AgentStore, WhoWaitsLearnsThatTheAgentOrItsGenerationIsGone) {
@@ -158,7 +159,7 @@ TEST(AgentStore, WhoWaitsLearnsThatTheAgentOrItsGenerationIsGone) {
   std::thread orphan([&] { second = failure([&] { later->get("never"); }); });
   agent.close_all();
   orphan.join();
-  EXPECT_NE(second.find("the agent is gone"), std::string::npos) << second;
+  EXPECT_NE(second.find("the agent of this node"), std::string::npos) << second;
 }
 
 TEST(AgentStore, GlooMeetsThroughIt) {

@@ -161,7 +161,8 @@ TEST(NcclCommunicator, APeerThatDoesNotComeIsGivenUpAtTheDeadline) {
           return interrupt();  // nobody comes to an orderly end
         }
         Issued hung = exchange(*rank.comm, 2), other = exchange(*rank.comm, 6);
-        EXPECT_EQ(error_of(hung.pending->wait()), "exchange #1: no answer from a peer in 0.2 s");
+        EXPECT_EQ(error_of(hung.pending->wait()),
+                  "exchange #1: no answer from a peer within 0.2 s");
         EXPECT_EQ(error_of(other.pending->wait()), "exchange #2: an earlier collective failed");
         EXPECT_TRUE(
             test_support::eventually([&] { return rank.world.nccl.counts().aborts_begun == 1; }));
@@ -278,7 +279,7 @@ TEST(NcclCommunicator, ARankThatDoesNotConnectIsGivenUpAtTheDeadline) {
       auto comm = connect_devices(world.nccl, device, std::make_unique<ThreadCommunicator>(hub, r),
                                   group_of(2, kLong_s, kShort_s));
       ASSERT_FALSE(comm.ok());
-      EXPECT_EQ(comm.error().message, "connecting over NCCL: no answer from a peer in 0.2 s");
+      EXPECT_EQ(comm.error().message, "connecting over NCCL: no answer from a peer within 0.2 s");
     });
   for (std::thread& rank : ranks) rank.join();
   expect_aborts(world, 1);
@@ -367,7 +368,7 @@ TEST(NcclCommunicator, OnlyTheLinksThatAreUsedAreMade) {
   ASSERT_TRUE(sums.ok());
   EXPECT_EQ(world.nccl.counts().made, 1);
   ASSERT_TRUE(sum(**sums, 4).pending->wait().ok());
-  EXPECT_DEATH((void)gather(**sums, 1), "all-gather #2 in a group that was made without");
+  EXPECT_DEATH((void)gather(**sums, 1), "all-gather #2 in a group that was created without them");
 }
 
 }  // namespace

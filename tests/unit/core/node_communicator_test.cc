@@ -71,7 +71,7 @@ TEST(NodeCommunicator, ASilentRankIsNamedAtTheDeadline) {
       const Result<void> done = group->all_gather(out, in)->wait();
       waiting = 0;
       ASSERT_FALSE(done.ok());
-      EXPECT_NE(done.error().message.find("no answer from rank 1 in 0.2 s"), std::string::npos)
+      EXPECT_NE(done.error().message.find("no answer from rank 1 within 0.2 s"), std::string::npos)
           << done.error().message;
     }
     while (waiting.load() != 0) std::this_thread::yield();

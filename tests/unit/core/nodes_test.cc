@@ -67,8 +67,8 @@ TEST(Nodes, WhoseRanksAreNotNeighboursMakeNoGroups) {
   const Nodes cyclic = nodes_of(in_turns(2, 4, 1));
   EXPECT_EQ(cyclic.of_rank, (std::vector<int>{0, 1, 0, 1, 0, 1, 0, 1}));
   EXPECT_EQ(cyclic.sizes, layout::NodeRanks(4, 1));
-  for (const char* word : {"rank 2 is on n0, as are ranks before it with others between", "crosses",
-                           "srun --distribution=block", "mpirun --map-by slot"})
+  for (const char* word : {"rank 2 is on n0, like earlier ranks, but ranks of other nodes",
+                           "crosses", "srun --distribution=block", "mpirun --map-by slot"})
     EXPECT_NE(cyclic.advice.find(word), std::string::npos) << cyclic.advice;
   const Nodes plane = nodes_of(in_turns(2, 4, 2));
   EXPECT_EQ(plane.of_rank, (std::vector<int>{0, 0, 1, 1, 0, 0, 1, 1}));

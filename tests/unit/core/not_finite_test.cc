@@ -19,7 +19,7 @@ TEST(NotFinite, ARunGoesBackForSoManySteps) {
   EXPECT_EQ(judge_not_finite(NanPolicy::kRollback, kMaxLeftOut - 1).verdict, Verdict::kGoBack);
   const NotFinite stop = judge_not_finite(NanPolicy::kRollback, kMaxLeftOut);
   EXPECT_EQ(stop.verdict, Verdict::kStop);
-  EXPECT_NE(stop.advice.find("16 steps are left out already"), std::string::npos) << stop.advice;
+  EXPECT_NE(stop.advice.find("16 steps are skipped already"), std::string::npos) << stop.advice;
 }
 
 TEST(SkipList, StaysInOrder) {

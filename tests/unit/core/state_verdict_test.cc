@@ -38,7 +38,7 @@ TEST(StateVerdict, ChangedMemoryAndAnOutvotedCopyNameTheirRank) {
   EXPECT_TRUE(verdict.decided());
   EXPECT_EQ(state_difference(reports, 1, kUnits),
             "memory of rank 1: second moments of layers.0 changed after they were written; copy of "
-            "rank 3: fp32 weights of head are not what more other ranks hold");
+            "rank 3: fp32 weights of head differ from what most ranks hold");
 }
 
 TEST(StateVerdict, CopiesThatContradictEachOtherNameNobody) {
@@ -86,8 +86,8 @@ TEST(StateVerdict, WhoReceivedAGradientWronglyIsNamedOrWhoSentItToSeveral) {
   for (const int group : {1, 2, 4}) {  // nobody passes a gradient on as he received it
     EXPECT_THAT(judge_state(reports, group).wrong, ElementsAre(3));
     EXPECT_EQ(state_difference(reports, group, kUnits),
-              "wire, or the memory behind it: what rank 3 received from rank 0 of the gradients of "
-              "layers.0 is not what that rank sent");
+              "network or receive buffer: what rank 3 received from rank 0 of the gradients of "
+              "layers.0 differs from what that rank sent");
   }
   reports[1] = exchanged_from(0);
   EXPECT_THAT(judge_state(reports, 2).wrong, ElementsAre(0));
@@ -104,7 +104,7 @@ TEST(StateVerdict, AGradientThatAnOwnPartChangedInIsItsRanksMemory) {
   reports[1] = exchanged_from(1);
   EXPECT_THAT(judge_state(reports, 1).wrong, ElementsAre(1));
   EXPECT_EQ(state_difference(reports, 1, kUnits),
-            "memory of rank 1: gradients of layers.0 changed where they were exchanged");
+            "memory of rank 1: gradients of layers.0 changed in the exchange buffer");
 }
 
 TEST(StateVerdict, AGradientOnTheWireExplainsNoSlot) {
@@ -264,7 +264,7 @@ TEST(CopiesReport, SaysWhetherSlotsAreComputedFromWhatIsContradicted) {
 
 TEST(StateVerdict, TheTextEndsWhereManyRanksSaySomething) {
   const Reports reports(9, received_from(8, 1));
-  EXPECT_THAT(state_difference(reports, 1, kUnits), HasSubstr("; and of 5 more ranks"));
+  EXPECT_THAT(state_difference(reports, 1, kUnits), HasSubstr("; and 5 more ranks report faults"));
 }
 
 }  // namespace

@@ -162,16 +162,17 @@ TEST(TrainingStep, ForwardOnlyHasNoOptimizerState) {
 TEST(SameRun, TheErrorNamesTheRankTheFirstKeysAndBothValues) {
   EXPECT_EQ(run_difference("config", {1}, {"optimizer.lr=0.002", "training.seed=1"},
                            {"optimizer.lr=0.009", "training.seed=1"}),
-            "rank 1 has another config than rank 0: optimizer.lr is 0.009, and 0.002 on rank 0. "
+            "rank 1 has a different config than rank 0: optimizer.lr is 0.009, and 0.002 on "
+            "rank 0. "
             "All ranks of a job must compute the same run: start each with the same config, on the "
             "same kind of device");
   const std::string many = run_difference(
       "identity", {3, 5, 6}, {"a=1", "b=1", "c=1", "d=1", "e=1", "f=1"}, {"a=2", "g=a=b"});
   EXPECT_TRUE(
-      many.starts_with("rank 3 has another identity than rank 0: a is 2, and 1 on rank 0; "
+      many.starts_with("rank 3 has a different identity than rank 0: a is 2, and 1 on rank 0; "
                        "b is (absent), and 1 on rank 0; "))
       << many;
-  EXPECT_NE(many.find("; and 3 more. Others differ from rank 0 too: 5, 6. All"), many.npos) << many;
+  EXPECT_NE(many.find("; and 3 more. These also differ from rank 0: 5, 6. All"), many.npos) << many;
 }
 
 }  // namespace

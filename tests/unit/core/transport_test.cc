@@ -116,7 +116,7 @@ TEST(Transport, ANodeWithADeadDriverIsNamed) {
   expect_words(refused(facts),
                {"rank 8 on n1 computes on cpu (it sees 0 cuda devices)",
                 "rank 0 on n0 computes on cuda (it sees 8 cuda devices), like 8 of 16 ranks",
-                "The same goes for rank 9, 10, 11, 12, 13, 14, 15. ", "nvidia-smi"});
+                "Also different: rank 9, 10, 11, 12, 13, 14, 15. ", "nvidia-smi"});
 }
 
 // Most ranks are right, wherever rank 0 is.
@@ -124,7 +124,7 @@ TEST(Transport, RankZeroCanBeTheOddOne) {
   Facts facts = gpus(3, 4, 4);
   for (size_t r = 0; r < 4; ++r) facts[r] = blind("n0", 4);
   expect_words(refused(facts), {"rank 0 on n0 computes on cpu", "rank 4 on n1 computes on cuda",
-                                "like 8 of 12 ranks", "for rank 1, 2, 3."});
+                                "like 8 of 12 ranks", ": rank 1, 2, 3."});
 }
 
 TEST(Transport, SevenOfEightDevicesAreNamed) {
@@ -158,8 +158,7 @@ TEST(Transport, ATaskOnAnothersDeviceIsNamed) {
 TEST(Transport, ABuildForTheCpuAmongOthersIsNamed) {
   Facts facts = gpus(3, 1, 1);
   facts[2] = on_cpu("n2", 1);
-  expect_words(refused(facts), {"rank 2 on n2 computes on cpu (its program is built for the CPU "
-                                "alone)",
+  expect_words(refused(facts), {"rank 2 on n2 computes on cpu (its program is built for CPUs only)",
                                 "the same build"});
 }
 
@@ -183,7 +182,7 @@ TEST(Transport, AnotherModelOrLibraryIsNamed) {
 TEST(Transport, ManyOddRanksAreCounted) {
   Facts facts = gpus(4, 8, 8);
   for (size_t r = 12; r < 24; ++r) facts[r] = blind("n1", 8);
-  expect_words(refused(facts), {"rank 12 on ", "for rank 13, 14, 15, 16, 17, 18, 19 and 4 more"});
+  expect_words(refused(facts), {"rank 12 on ", ": rank 13, 14, 15, 16, 17, 18, 19 and 4 more"});
 }
 
 // LOCAL_WORLD_SIZE is not set, and each rank takes its own place for the last one.

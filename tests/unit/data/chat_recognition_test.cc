@@ -56,12 +56,12 @@ TEST(ChatRecognition, AnotherTextIsNamedWithTheFamilyThatItComesNear) {
   const auto said = [](const std::string& jinja) {
     return message_of(recognised_chat_template(jinja));
   };
-  EXPECT_THAT(said("{{ messages }}"), HasSubstr("none that is known by its text (chatml, gemma"));
+  EXPECT_THAT(said("{{ messages }}"), HasSubstr("not one that Lockstep knows (chatml, gemma"));
   EXPECT_THAT(said(std::string(kChatMl) + "{{ 'You are a pirate.' }}"),
-              AllOf(HasSubstr("comes near chatml"), HasSubstr("it has \"You are\"")));
+              AllOf(HasSubstr("resembles chatml"), HasSubstr("it has \"You are\"")));
   EXPECT_THAT(said(std::string(kChatMl) + "<|im_sep|>"), HasSubstr("the token <|im_sep|>"));
   EXPECT_THAT(said(R"({{ '[INST] ' + message['content'] + ' [/INST]' + eos_token }})"),
-              AllOf(HasSubstr("comes near mistral"), HasSubstr("\"[INST] \"")));
+              AllOf(HasSubstr("resembles mistral"), HasSubstr("\"[INST] \"")));
   EXPECT_THAT(said(texts().at("mistral") + "[SYSTEM_PROMPT]"), HasSubstr("[SYSTEM_PROMPT]"));
 }
 
@@ -78,7 +78,7 @@ class ChatFolderTest : public testing::Test {
 
 TEST_F(ChatFolderTest, TheTemplateStandsBesideTheTokenizer) {
   EXPECT_THAT(resolved(dir_.string()),
-              AllOf(HasSubstr("no chat template there"), HasSubstr("--chat-template NAME")));
+              AllOf(HasSubstr("has no chat template"), HasSubstr("--chat-template NAME")));
   config(R"({"chat_template": "{{ '<|im_start|>' + message + '<|im_end|>' }}"})");
   EXPECT_EQ(resolved(dir_.string()), "chatml");
   EXPECT_EQ(resolved((dir_ / "tokenizer.json").string()), "chatml");
@@ -89,16 +89,17 @@ TEST_F(ChatFolderTest, TheTemplateStandsBesideTheTokenizer) {
   EXPECT_EQ(resolved(dir_.string()), "llama3") << "it comes before tokenizer_config.json's";
   write_text(dir_ / "chat_template.jinja", "{{ messages }}");
   EXPECT_THAT(resolved(dir_.string()),
-              AllOf(HasSubstr("chat_template.jinja: the chat template is none that is known"),
-                    HasSubstr("say --chat-template NAME, one of chatml")));
+              AllOf(HasSubstr("chat_template.jinja: the chat template of this tokenizer is not one "
+                              "that Lockstep knows"),
+                    HasSubstr("give --chat-template NAME, one of chatml")));
 }
 
 TEST_F(ChatFolderTest, WhatIsDamagedIsNamed) {
   config("[");
-  EXPECT_THAT(resolved(dir_.string()), HasSubstr("tokenizer_config.json is no JSON object"));
+  EXPECT_THAT(resolved(dir_.string()), HasSubstr("tokenizer_config.json is not a JSON object"));
   config(R"({"chat_template": [{"name": "rag", "template": "x"}]})");
-  EXPECT_THAT(resolved(dir_.string()), HasSubstr("no list with a \"default\""));
-  EXPECT_THAT(resolved("byte"), HasSubstr("the tokenizer has none"));
+  EXPECT_THAT(resolved(dir_.string()), HasSubstr("or a list with a \"default\""));
+  EXPECT_THAT(resolved("byte"), HasSubstr("this tokenizer has none"));
 }
 
 }  // namespace

@@ -78,16 +78,16 @@ TEST(DataHistory, AChangeSaysWhatWasDrawnAndWhereTheNewOrderStarts) {
   EXPECT_THAT(
       lines,
       ElementsAre(
-          "the data change after step 100: were 8 samples of 64 tokens a step from 3*aaaa,1*bbbb; "
-          "are 8 samples of 128 tokens a step from 1*aaaa,1*cccc",
+          "the data change after step 100: before, 8 samples of 64 tokens a step from "
+          "3*aaaa,1*bbbb; from now on, 8 samples of 128 tokens a step from 1*aaaa,1*cccc",
           "  drawn so far from data/web (aaaa): 600 samples, 38,400 tokens",
           "  drawn so far from bbbb: 200 samples, 12,800 tokens",
-          "  from here on data/web (aaaa): its sample number 400, place 25 of 125 in epoch 3; "
-          "passed over of its order: 400 samples, 51,200 tokens; what was drawn in the old one may "
-          "come again",
-          "  from here on data/code (cccc): its sample number 400, place 25 of 125 in epoch 3; "
-          "passed over of its order: 400 samples, 51,200 tokens; what was drawn in the old one may "
-          "come again"));
+          "  from now on data/web (aaaa): the next sample is number 400, place 25 of 125 in epoch "
+          "3; skipped of its order: 400 samples, 51,200 tokens; samples that were drawn in the old "
+          "order may come again",
+          "  from now on data/code (cccc): the next sample is number 400, place 25 of 125 in "
+          "epoch 3; skipped of its order: 400 samples, 51,200 tokens; samples that were drawn in "
+          "the old order may come again"));
   ASSERT_EQ(stretches.size(), 2u);
   EXPECT_EQ(stretches[1].first_step, 100);
   // Changed again before a step was made: the stretch between drew nothing.
@@ -101,19 +101,18 @@ TEST(DataHistory, AChangeSaysWhatWasDrawnAndWhereTheNewOrderStarts) {
 TEST(DataHistory, AnotherBatchSaysWhatIsPassedOverOrDrawnAgain) {
   const std::vector<DataStretch> begun = {{0, 8, 128, kA}};
   std::vector<DataStretch> larger = begun, smaller = begun, joined = begun;
-  EXPECT_THAT(
-      go_on_with(larger, {1350, 16, 128, kA}, {}, OnDataChange::kJump),
-      testing::Contains("  from here on aaaa: its sample number 21,600; passed over: 10,800 "
-                        "samples, 1,382,400 tokens"));
+  EXPECT_THAT(go_on_with(larger, {1350, 16, 128, kA}, {}, OnDataChange::kJump),
+              testing::Contains("  from now on aaaa: the next sample is number 21,600; skipped: "
+                                "10,800 samples, 1,382,400 tokens"));
   EXPECT_THAT(go_on_with(smaller, {1350, 4, 128, kA}, {}, OnDataChange::kJump),
-              testing::Contains("  from here on aaaa: its sample number 5,400; drawn again: 5,400 "
-                                "samples, 691,200 tokens"));
+              testing::Contains("  from now on aaaa: the next sample is number 5,400; drawn "
+                                "again: 5,400 samples, 691,200 tokens"));
   // Half of the samples come from a source that nothing was drawn of.
   const auto lines = go_on_with(joined, {100, 8, 128, "1*aaaa,1*cccc"}, {}, OnDataChange::kJump);
-  EXPECT_THAT(lines, testing::Contains("  from here on aaaa: its sample number 400; drawn again: "
-                                       "400 samples, 51,200 tokens"));
-  EXPECT_THAT(lines, testing::Contains("  from here on cccc: its sample number 400; passed over of "
-                                       "its order: 400 samples, 51,200 tokens"));
+  EXPECT_THAT(lines, testing::Contains("  from now on aaaa: the next sample is number 400; drawn "
+                                       "again: 400 samples, 51,200 tokens"));
+  EXPECT_THAT(lines, testing::Contains("  from now on cccc: the next sample is number 400; "
+                                       "skipped of its order: 400 samples, 51,200 tokens"));
 }
 
 // Draws sample by sample what stretches say; with each source's numbers in the order of the draw.
@@ -155,15 +154,15 @@ const std::vector<DataSource> kSources = {{"data/a", kA, 100'001}, {"data/b", kB
 TEST(DataHistory, AnArrayOfBatchesIsNotContinuedAndThatIsSaid) {
   std::vector<DataStretch> stretches = {{0, 8, 64, kA}};
   const auto lines = go_on_with(stretches, {50, 16, 64, kA}, {}, OnDataChange::kContinue);
-  EXPECT_THAT(lines, testing::Contains(HasSubstr("is not for an array of batches")));
+  EXPECT_THAT(lines, testing::Contains(HasSubstr("does not apply to an array of batches")));
   EXPECT_TRUE(stretches.back().before.empty());
 }
 
 TEST(DataHistory, ContinuingDrawsEachSampleOnceThroughChangesOfBatchAndMixture) {
   std::vector<DataStretch> one = {{0, 8, 64, kA}};
   const auto lines = go_on_with(one, {50, 16, 64, kA}, kSources, OnDataChange::kContinue);
-  EXPECT_THAT(lines, testing::Contains("  from here on data/a (aaaa): its sample number 400, place "
-                                       "400 of 1,562 in epoch 0"));
+  EXPECT_THAT(lines, testing::Contains("  from now on data/a (aaaa): the next sample is number "
+                                       "400, place 400 of 1,562 in epoch 0"));
   go_on_with(one, {77, 3, 64, kA}, kSources, OnDataChange::kContinue);
   expect_each_once(numbers(one, 100));
 
@@ -207,9 +206,11 @@ TEST(DataHistory, ContinuingGoesOnBehindTheFurthestSampleAfterAJump) {
 TEST(DataHistory, AtAnotherLengthAsManyTokensLieBehind) {
   std::vector<DataStretch> stretches = {{0, 8, 64, kA}};
   const auto lines = go_on_with(stretches, {50, 8, 128, kA}, kSources, OnDataChange::kContinue);
-  EXPECT_THAT(lines, testing::Contains("  from here on data/a (aaaa): its sample number 200, place "
-                                       "200 of 781 in epoch 0; passed over of its order: as many "
-                                       "tokens as were drawn, not the same ones"));
+  EXPECT_THAT(
+      lines,
+      testing::Contains(
+          "  from now on data/a (aaaa): the next sample is number 200, place 200 of 781 in epoch "
+          "0; skipped of its order: as many tokens as were drawn, but not the same ones"));
   go_on_with(stretches, {60, 8, 64, kA}, kSources, OnDataChange::kContinue);
   EXPECT_EQ(stretches.back().before, std::vector<int64_t>{(200 + 80) * 2});
 }

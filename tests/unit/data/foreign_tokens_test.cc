@@ -60,14 +60,14 @@ TEST_F(ForeignTokensTest, WhatIsWrongInAnLlmcFileIsNamed) {
     return fault(DataKind::kLlmc, "a.bin");
   };
   EXPECT_EQ(fault_of(good.substr(0, 2000)),
-            "2000 bytes long, must be 3024 for the 1000 tokens of its header: cut short");
-  EXPECT_THAT(fault_of(good + "xx"), EndsWith("grown"));
-  EXPECT_THAT(fault_of(good.substr(0, 1000)), HasSubstr("shorter than llm.c's header"));
+            "2000 bytes long, but it must have 3024 for the 1000 tokens of its header: truncated");
+  EXPECT_THAT(fault_of(good + "xx"), EndsWith("it is too long"));
+  EXPECT_THAT(fault_of(good.substr(0, 1000)), HasSubstr("fewer than llm.c's header"));
   EXPECT_THAT(fault_of(std::string(3024, 'x')), HasSubstr("magic number"));
   std::string other = good;
   other[4] = 2;
   EXPECT_EQ(fault_of(other),
-            "version 2 at byte offset 4; with magic number 20240520 this program "
+            "it has version 2 at byte offset 4; with magic number 20240520 this program "
             "reads version 1");
   const int32_t evaluation = 20240522, negative = -5;
   other = good;
@@ -83,7 +83,7 @@ TEST_F(ForeignTokensTest, NanogptIsPlain) {
   expect_counting(DataKind::kNanogpt, "a.bin", 1000);
   write_text(dir_ / "odd.bin", bytes_of<uint16_t>(tokens_) + "x");
   EXPECT_EQ(fault(DataKind::kNanogpt, "odd.bin"),
-            "2001 bytes: not a whole number of tokens of 2 bytes; cut short?");
+            "2001 bytes are not a whole number of 2-byte tokens; was the file truncated?");
   write_text(dir_ / "llmc.bin", llmc_file(tokens_));
   EXPECT_THAT(fault(DataKind::kNanogpt, "llmc.bin"), HasSubstr("data.kind = llmc"));
 }
@@ -129,14 +129,14 @@ TEST_F(ForeignTokensTest, AMegatronIndexOfManySequences) {
   write_text(dir_ / "a.idx", index);
   EXPECT_EQ(message_of(open(DataKind::kMegatron, "a")),
             (dir_ / "a.idx").string() +
-                ": sequence 20000 begins at byte 120001 of the .bin (at byte offset 320034), and "
+                ": sequence 20000 begins at byte 120001 of the .bin (at byte offset 320034), but "
                 "the lengths before it say 120000");
 }
 
 TEST_F(ForeignTokensTest, WhatIsWrongInAMegatronIndexIsNamed) {
   const std::string good = megatron_index({400, 600}, 2, 8, 1);
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens_));
-  EXPECT_THAT(message_of(open(DataKind::kMegatron, "a")), HasSubstr("a.idx: missing"));
+  EXPECT_THAT(message_of(open(DataKind::kMegatron, "a")), HasSubstr("a.idx is missing"));
   const auto fault_of = [&](std::string contents) {
     write_text(dir_ / "a.idx", contents);
     std::filesystem::resize_file(dir_ / "a.idx", contents.size());
@@ -150,12 +150,12 @@ TEST_F(ForeignTokensTest, WhatIsWrongInAMegatronIndexIsNamed) {
   };
   write_text(dir_ / "a.idx", good);
   expect_counting(DataKind::kMegatron, "a", 1000);
-  EXPECT_THAT(fault_of(good.substr(0, 20)), HasSubstr("shorter than its header"));
-  EXPECT_THAT(fault_of(good.substr(0, 60)), EndsWith("cut short"));
-  EXPECT_THAT(fault_of(good + "x"), EndsWith("grown"));
+  EXPECT_THAT(fault_of(good.substr(0, 20)), HasSubstr("fewer than its header"));
+  EXPECT_THAT(fault_of(good.substr(0, 60)), EndsWith("truncated"));
+  EXPECT_THAT(fault_of(good + "x"), EndsWith("it is too long"));
   EXPECT_THAT(fault_of("TNTIDX" + good.substr(6)), HasSubstr("fairseq"));
   EXPECT_THAT(fault_of("X" + good.substr(1)), HasSubstr("MMIDIDX"));
-  EXPECT_THAT(fault_of(with(9, uint64_t{2})), HasSubstr("version 2 at byte offset 9"));
+  EXPECT_THAT(fault_of(with(9, uint64_t{2})), HasSubstr("it has version 2 at byte offset 9"));
   EXPECT_THAT(fault_of(with(17, char{7})), HasSubstr("type code 7 at byte offset 17"));
   EXPECT_THAT(fault_of(with(18, int64_t{-1})), HasSubstr("-1 sequences"));
   EXPECT_THAT(fault_of(with(26, int64_t{1} << 60)), HasSubstr("document boundaries"));
@@ -169,7 +169,7 @@ TEST_F(ForeignTokensTest, ATruncatedMegatronFileIsNamed) {
   write_text(dir_ / "a.idx", megatron_index({400, 600}, 2, 8));
   write_text(dir_ / "a.bin", bytes_of<uint16_t>(tokens_).substr(0, 1990));
   EXPECT_EQ(fault(DataKind::kMegatron, "a.bin"),
-            "1990 bytes long, must be 2000 for the 1000 tokens of its index: cut short");
+            "1990 bytes long, but it must have 2000 for the 1000 tokens of its index: truncated");
 }
 
 TEST_F(ForeignTokensTest, ATokenOutsideTheVocabularyIsNamedByFileAndOffset) {

@@ -59,11 +59,11 @@ TEST_F(OpenDatasetTest, EpochsAreSteps) {
   config.training.epochs = 3;
   config.data.sources = {"a", "b"};
   const auto several = resolve_epochs(config, *dataset.value());
-  EXPECT_THAT(several.error().message, HasSubstr("data.sources has 2: give training.steps"));
+  EXPECT_THAT(several.error().message, HasSubstr("data.sources has 2; give training.steps"));
   config.data.sources.clear();
   config.training.epochs = int64_t{1} << 45;
   const auto many = resolve_epochs(config, *dataset.value());
-  EXPECT_THAT(many.error().message, HasSubstr("more than can be counted"));
+  EXPECT_THAT(many.error().message, HasSubstr("too many to count"));
 }
 
 TEST_F(OpenDatasetTest, AForeignFileIsSampledAsOwnShardsAre) {
@@ -224,7 +224,7 @@ TEST_F(OpenDatasetTest, AReadThatFailsForAWhileIsTriedAgain) {
   const auto batch = dataset.value()->batch(0, 0);
   ASSERT_FALSE(batch.ok());
   EXPECT_EQ(batch.error().code, Code::kTimeout);
-  EXPECT_THAT(batch.error().message, HasSubstr("a/train_00000.tokens: not read in 0.3 s"));
+  EXPECT_THAT(batch.error().message, HasSubstr("a/train_00000.tokens: the read failed for 0.3 s"));
 }
 
 }  // namespace

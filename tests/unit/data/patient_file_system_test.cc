@@ -88,7 +88,7 @@ TEST_F(PatientFileSystemTest, AfterTheDeadlineTheErrorNamesTheFile) {
   ASSERT_FALSE(failed.ok());
   EXPECT_EQ(failed.error().code, Code::kTimeout);
   EXPECT_THAT(failed.error().message,
-              AllOf(StartsWith((dir_ / "shard").string() + ": not read in 60 s and "),
+              AllOf(StartsWith((dir_ / "shard").string() + ": the read failed for 60 s and "),
                     HasSubstr("injected I/O error")));
   EXPECT_GT(clock_.slept_s(), 57);
   EXPECT_LE(clock_.slept_s(), 60);
@@ -104,7 +104,7 @@ TEST_F(PatientFileSystemTest, AReadThatDoesNotEndIsGivenUp) {
   EXPECT_EQ(failed.error().code, Code::kTimeout);
   EXPECT_EQ(
       failed.error().message,
-      (dir_ / "shard").string() + ": a read of 4 bytes at byte offset 3 did not end in 0.2 s");
+      (dir_ / "shard").string() + ": a read of 4 bytes at byte offset 3 did not end within 0.2 s");
   EXPECT_EQ(read(**file).value(), "3456");  // another one is not held up
 }
 

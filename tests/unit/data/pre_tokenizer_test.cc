@@ -118,7 +118,7 @@ TEST(RegexSplitter, WorkIsLimitedForTheWholeText) {
   ASSERT_FALSE(done.ok());
   EXPECT_EQ(done.error().code, Code::kConfig);
   EXPECT_THAT(done.error().message, testing::HasSubstr(pattern + " takes more than 2000 steps"));
-  EXPECT_THAT(done.error().message, testing::HasSubstr("or take another tokenizer"));
+  EXPECT_THAT(done.error().message, testing::HasSubstr("or use another tokenizer"));
 }
 
 // The pieces of a stage, and the parts between added tokens, share the budget of their text.

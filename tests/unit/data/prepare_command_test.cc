@@ -36,7 +36,7 @@ TEST(PrepareCommand, PreparesThenSaysUpToDate) {
   EXPECT_THAT(second.out, HasSubstr("up to date"));
   const Outcome other = call({in, "--out", out, "--val-fraction", "0.1"});
   EXPECT_EQ(other.status, 64);
-  EXPECT_THAT(other.err, HasSubstr("prepared from something else"));
+  EXPECT_THAT(other.err, HasSubstr("was prepared differently"));
   const Outcome forced = call({in, "--out", out, "--val-fraction", "0.1", "--force"});
   EXPECT_EQ(forced.status, 0) << forced.err;
 }
@@ -49,7 +49,7 @@ TEST(PrepareCommand, SaysWhichFractionHoldsSomeTextOut) {
     return call({(dir / "in").string(), "--out", (dir / "out").string(), "--force",
                  "--val-fraction", fraction});
   };
-  const std::string none = prepared("0.000001").err, before = "split: --val-fraction ";
+  const std::string none = prepared("0.000001").err, before = "split; give --val-fraction ";
   const size_t at = none.find(before);
   ASSERT_NE(at, none.npos) << none;
   const std::string fraction = none.substr(at + before.size(), 4);

@@ -123,9 +123,9 @@ TEST_F(PrepareRecordsTest, ErrorsNameFileAndLine) {
     return message_of(prepare_lines(lines, format));
   };
   EXPECT_THAT(error("{\"text\": \"a\"}\n{\"txt\": \"b\"}\n"),
-              testing::AllOf(HasSubstr("in.jsonl: line 2"), HasSubstr("there are: txt")));
-  EXPECT_THAT(error("{\"text\": 1}\n"), HasSubstr("is no string"));
-  EXPECT_THAT(error("{\"text\": \n"), HasSubstr("line 1: the line is no JSON object"));
+              testing::AllOf(HasSubstr("in.jsonl: line 2"), HasSubstr("its fields are: txt")));
+  EXPECT_THAT(error("{\"text\": 1}\n"), HasSubstr("is not a string"));
+  EXPECT_THAT(error("{\"text\": \n"), HasSubstr("line 1: the line is not a JSON object"));
   EXPECT_THAT(error("{\"text\": \"\xff\"}\n"), HasSubstr("not UTF-8 at byte offset 10"));
   write_text(dir_ / "x.jsonl", "{}\n");
   EXPECT_THAT(message_of(prepare_bytes(options_for(dir_ / "x.jsonl", dir_ / "y"))),

@@ -179,11 +179,10 @@ TEST_F(PrepareTest, RefusesWhatSomethingElseMadeUnlessForced) {
   PrepareOptions changed = options();
   changed.val_millionths = 100'000;
   changed.shard_tokens = 1000;
-  EXPECT_EQ(
-      refusal(changed),
-      (dir_ / "out").string() +
-          " was prepared from something else: validation fraction 0.050000, not 0.100000; "
-          "shard tokens 536870912, not 1000. Choose another --out, or replace it with --force");
+  EXPECT_EQ(refusal(changed),
+            (dir_ / "out").string() +
+                " exists and was prepared differently: validation fraction 0.050000, not 0.100000; "
+                "shard tokens 536870912, not 1000. Give another --out, or replace it with --force");
   std::string other = contents;
   other[100] = 'X';
   write_text(dir_ / "in/a.txt", other);
@@ -204,7 +203,7 @@ TEST_F(PrepareTest, ADamagedFolderIsNotUpToDate) {
   ASSERT_FALSE(report.ok());
   EXPECT_EQ(report.error().code, Code::kCorrupt);
   EXPECT_THAT(report.error().message, AllOf(HasSubstr("train_00000.tokens: 1000 bytes long"),
-                                            EndsWith("(--force prepares this folder again)")));
+                                            EndsWith("--force prepares this folder again")));
 }
 
 TEST_F(PrepareTest, SaysWhatIsWrongWithTheInput) {
@@ -279,7 +278,7 @@ TEST_F(PrepareTest, AChangedManifestIsNoticed) {
               AllOf(HasSubstr(path.string()), HasSubstr("changed after prepare")));
   changed = contents;
   changed.replace(changed.find("\"format_version\": 4"), 19, "\"format_version\": 5");
-  EXPECT_THAT(failure(changed), HasSubstr("format version 5; this program reads 1 to 4"));
+  EXPECT_THAT(failure(changed), HasSubstr("its format version is 5; this program reads 1 to 4"));
   EXPECT_THAT(failure(contents.substr(0, 200)), HasSubstr("not a token manifest (200 bytes"));
   EXPECT_THAT(failure("{\"format\": \"lockstep-tokens\"}"), HasSubstr("format_version"));
   EXPECT_THAT(failure("[]"), HasSubstr("not a token manifest"));

@@ -102,7 +102,7 @@ TEST(Mixture, TemperatureMakesWeightsMoreEven) {
 }
 
 TEST(MixtureDeathTest, RefusesWeightsThatAreNone) {
-  EXPECT_DEATH(Mixture({}), "nothing");
+  EXPECT_DEATH(Mixture({}), "at least one source");
   EXPECT_DEATH(Mixture({1, 0}), "weight 0");
   EXPECT_DEATH(Mixture({Mixture::kMaxWeight, 1}), "weight 1");
 }

@@ -209,7 +209,7 @@ TEST_F(TokenDatasetTest, AMissingFolderOrManifestSaysHowToMakeOne) {
   std::filesystem::remove(dir_ / "out/manifest.json");
   EXPECT_EQ(failure(Code::kNotFound),
             (dir_ / "out").string() +
-                ": has no manifest.json: not made by `lockstep prepare`, or "
+                " has no manifest.json; it was not made by `lockstep prepare`, or "
                 "prepare did not finish");
   source_.path = dir_ / "nowhere";
   EXPECT_THAT(failure(Code::kNotFound),
@@ -223,7 +223,7 @@ TEST_F(TokenDatasetTest, ATruncatedShardIsNamed) {
   const auto dataset = open();
   std::filesystem::resize_file(dir_ / "out/train_00002.tokens", 5000);
   const std::string words = (dir_ / "out/train_00002.tokens").string() +
-                            ": 5000 bytes long, must be 60096 for 30011 tokens: cut short";
+                            ": 5000 bytes long, but it must have 60096 for 30011 tokens: truncated";
   EXPECT_EQ(file_failure(), words);
   int failures = 0;
   for (int64_t step = 0; step < 40; ++step) {
@@ -235,8 +235,8 @@ TEST_F(TokenDatasetTest, ATruncatedShardIsNamed) {
   }
   EXPECT_GT(failures, 0);
   std::filesystem::remove(dir_ / "out/train_00001.tokens");
-  EXPECT_EQ(file_failure(), (dir_ / "out/train_00001.tokens").string() +
-                                ": the manifest names it, but it is missing");
+  EXPECT_EQ(file_failure(),
+            (dir_ / "out/train_00001.tokens").string() + " is missing, but the manifest lists it");
 }
 
 TEST_F(TokenDatasetTest, AFlippedByteReachesTheCallerOfBatch) {

@@ -103,8 +103,8 @@ TEST_F(TokenShardTest, AFlippedByteIsNamedByBlockEveryTime) {
     EXPECT_EQ(read.error().code, Code::kCorrupt);
     EXPECT_THAT(read.error().message, StartsWith((dir_ / "s").string()));
     EXPECT_THAT(read.error().message, HasSubstr("block 1 (bytes 65536 to 131072) has XXH3 "));
-    EXPECT_THAT(read.error().message, HasSubstr(", and must have "));
-    EXPECT_THAT(read.error().message, HasSubstr("run `lockstep prepare` again, with --force"));
+    EXPECT_THAT(read.error().message, HasSubstr(", but it must have "));
+    EXPECT_THAT(read.error().message, HasSubstr("Run `lockstep prepare` again with --force"));
   }
 }
 
@@ -146,21 +146,22 @@ TEST_F(TokenShardTest, OpeningChecksLengthAndHeader) {
     return message_of(reader);
   };
   info.tokens = 501;
-  EXPECT_EQ(failure(),
-            (dir_ / "s").string() + ": 1072 bytes long, must be 1080 for 501 tokens: cut short");
+  EXPECT_EQ(failure(), (dir_ / "s").string() +
+                           ": 1072 bytes long, but it must have 1080 for 501 tokens: truncated");
   info.tokens = 496;
-  EXPECT_THAT(failure(), HasSubstr("1072 bytes long, must be 1064 for 496 tokens: grown"));
+  EXPECT_THAT(failure(),
+              HasSubstr("1072 bytes long, but it must have 1064 for 496 tokens: it is too long"));
   info.tokens = 500;
   overwrite("s", 16, "\x01");
-  EXPECT_THAT(failure(), HasSubstr("header says 257 tokens, the manifest 500"));
+  EXPECT_THAT(failure(), HasSubstr("header says 257 tokens, but the manifest says 500"));
   overwrite("s", 12, "\x04");
-  EXPECT_THAT(failure(), HasSubstr("header says 4 bytes a token, the manifest 2"));
+  EXPECT_THAT(failure(), HasSubstr("header says 4 bytes a token, but the manifest says 2"));
   overwrite("s", 8, "\x09");
-  EXPECT_THAT(failure(), HasSubstr("shard version 9; with this manifest it must be 2"));
+  EXPECT_THAT(failure(), HasSubstr("shard version is 9, but this manifest needs 2"));
   overwrite("s", 0, "X");
   EXPECT_THAT(failure(), HasSubstr("does not start with LSTOKENS"));
   std::filesystem::remove(dir_ / "s");
-  EXPECT_EQ(failure(), (dir_ / "s").string() + ": the manifest names it, but it is missing");
+  EXPECT_EQ(failure(), (dir_ / "s").string() + " is missing, but the manifest lists it");
 }
 
 }  // namespace

@@ -73,7 +73,7 @@ TEST_F(WholeSplitTest, WhatCannotBeEvaluatedIsNamed) {
   ASSERT_TRUE(prepare_bytes(packed).ok());
   EXPECT_THAT(failure(WholeSplit::open(posix_file_system(), dir_ / "packed", "train",
                                        {.seq_len = 64, .rows = 1}, 257)),
-              HasSubstr("is packed for sequences of 32 tokens, not of 64"));
+              HasSubstr("is packed for sequences of 32 tokens, but the sequence length is 64"));
 }
 
 }  // namespace

@@ -314,7 +314,7 @@ TEST(HfConfig, Gemma3HasTwoBasesAndEverySixthLayerNoWindow) {
   EXPECT_EQ(shape_of(gemma("gemma3_text")).rope_theta, 1e6);
   json scaled = newer;
   scaled["rope_parameters"]["sliding_attention"] = {{"rope_type", "linear"}, {"factor", 2.0}};
-  expect_refused(scaled, {"sliding_attention", "no scaling"});
+  expect_refused(scaled, {"sliding_attention", "must not have scaling"});
   json another = newer;
   another["rope_parameters"]["chunked_attention"] = json::object();
   expect_refused(another, {"chunked_attention"});

@@ -157,7 +157,7 @@ TEST_F(AgentRun, RestartsWithTheWorldSizesOfTheList) {
   EXPECT_EQ(events("worker_exit").size(), 6u);
   EXPECT_GE(events("recovered")[0]["step"], 5);  // after the commit of step 4
   EXPECT_THAT(console(), HasSubstr("rank 2 killed by SIGSEGV, at step 14, step"));
-  EXPECT_THAT(console(), HasSubstr("recovered: detect "));
+  EXPECT_THAT(console(), HasSubstr("recovered, training continues from step "));
 }
 
 TEST_F(AgentRun, SurvivorsKeepTheirProcesses) {
@@ -174,7 +174,7 @@ TEST_F(AgentRun, SurvivorsKeepTheirProcesses) {
   }
   // Each rank's lines are in its own file, whoever serves it.
   EXPECT_THAT(console(), HasSubstr("step: 20 generation: 3\n"));
-  EXPECT_THAT(console(), HasSubstr("2 of 3 processes of this node go on"));
+  EXPECT_THAT(console(), HasSubstr("2 of 3 worker processes of this node stay alive and rejoin"));
 }
 
 TEST_F(AgentRun, AShrinkKeepsTheSurvivorsAndTheirOutput) {

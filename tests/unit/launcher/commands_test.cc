@@ -167,7 +167,7 @@ TEST_F(Commands, StatusIsATableForAwk) {
       launcher::publish_membership(posix_file_system(), folder / "workers.json", membership));
   const std::string gone = call(status_command, {"status", folder.string()}).out;
   EXPECT_THAT(gone, HasSubstr("agent_gone"));
-  EXPECT_THAT(gone, HasSubstr("the same command again resumes"));
+  EXPECT_THAT(gone, HasSubstr("run the same command again to resume"));
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ TEST(GenerationSize, TooFewEndTheJobInTheEnd) {
   GenerationSize size(options, 0);
   const Nodes first = size.plan({.have = 2, .first = true}, options.timing.join_ns);
   EXPECT_EQ(first.count, -1);
-  EXPECT_EQ(first.reason, "only 2 of 3 nodes came");
+  EXPECT_EQ(first.reason, "only 2 of 3 nodes joined");
   size.note_committed();
   EXPECT_EQ(size.plan({.have = 2, .before = 4}, 100).count, 0);
   size.forgive_sleep(50);

@@ -30,7 +30,7 @@ TEST(HealthRules, H1AStateThatLastedAtTheFirstLookIsSaidAndHasFailedNobody) {
   HealthRules rules;
   const Health health = rules.note({state(Meaning::kFailed, 1)}, 0);
   EXPECT_EQ(health.failed, "");
-  EXPECT_THAT(health.lines, ElementsAre("it is hot, since before this agent was started"));
+  EXPECT_THAT(health.lines, ElementsAre("it is hot (from before this agent started)"));
   EXPECT_EQ(rules.note({state(Meaning::kFailed, 1)}, kSecondNs).failed, "") << "it lasts";
 }
 
@@ -98,7 +98,7 @@ TEST(HealthRules, ManyLinesAreCutAndWhatHasFailedComesFirst) {
   EXPECT_EQ(health.lines.size(), HealthRules::kMostLines);
   EXPECT_EQ(health.lines.front(), health.failed);
   EXPECT_THAT(health.failed, HasSubstr("zzz: 9223372036854775807 more"));
-  EXPECT_THAT(health.lines.back(), HasSubstr("and more"));
+  EXPECT_THAT(health.lines.back(), HasSubstr("more findings"));
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ TEST(Incident, NamesCauses) {
   EXPECT_EQ(failure_status(exit), kExitResume);
   exit.no_memory = true;
   EXPECT_EQ(cause_text(exit),
-            "killed by SIGKILL (the kernel ended processes of its node for lack of memory: see "
-            "`lockstep plan`)");
+            "killed by SIGKILL (the kernel killed processes of its node because memory ran out: "
+            "see `lockstep plan`)");
   EXPECT_EQ(failure_status(exit), kExitNoMemory);
   exit.no_memory = false;
   exit.signal = 0;

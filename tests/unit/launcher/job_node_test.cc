@@ -113,7 +113,7 @@ TEST_F(Standby, ThatReachesTooFewNodesGivesUpInTheEnd) {
   EXPECT_GT(attempts_, 5);
   ASSERT_TRUE(left_);
   EXPECT_EQ(left_->exit_status, kExitResume);
-  EXPECT_EQ(left_->reason, "no coordinator for 20 s");
+  EXPECT_EQ(left_->reason, "found no coordinator for 20 s");
   EXPECT_LE(now_ns_, 22'000 * kMs);
 }
 
@@ -150,7 +150,8 @@ TEST(Member, WithAnotherSecretThanTheJobsLeavesSoonAndSaysSo) {
   int64_t now_ns = 0;
   const Leave leave = leaves_after({"10.0.0.7:1: its secret is another"}, now_ns);
   EXPECT_EQ(leave.exit_status, kExitConfig);
-  EXPECT_EQ(leave.reason.find("no coordinator for 20 s: 10.0.0.7:1: its secret is another; "), 0u);
+  EXPECT_EQ(leave.reason.find("found no coordinator for 20 s: 10.0.0.7:1: its secret is another; "),
+            0u);
   EXPECT_NE(leave.reason.find("LOCKSTEP_SECRET"), std::string::npos) << leave.reason;
   EXPECT_LE(now_ns, 21'000 * kMs);
 
@@ -170,7 +171,7 @@ TEST(Member, WaitsForTheJobsFirstCoordinatorAfterAStranger) {
   int64_t now_ns = 0;
   const Leave leave = leaves_after(calls, now_ns);
   EXPECT_EQ(leave.exit_status, kExitResume);
-  EXPECT_EQ(leave.reason, "no coordinator for 600 s");
+  EXPECT_EQ(leave.reason, "found no coordinator for 600 s");
 }
 
 // A node that tried to lead has promised newer generations to itself than the job has reached.

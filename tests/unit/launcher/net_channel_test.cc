@@ -71,7 +71,7 @@ TEST(NetChannel, WhoDoesNotKnowTheSecretIsRefusedByEachSide) {
   Channel dialer = Channel::dialer(secret('a'), nonce(1), kMaxFrame);
   Channel listener = Channel::listener(secret('b'), nonce(2), kMaxFrame);
   const std::string refusal = message_of(shake_hands(dialer, listener));
-  EXPECT_EQ(refusal, "its secret is another than this agent's, which is from a test");
+  EXPECT_EQ(refusal, "its secret differs from this agent's, which comes from a test");
   EXPECT_FALSE(dialer.open());
 
   // A dialer that goes on all the same, with a proof of its own making.
@@ -96,8 +96,7 @@ TEST(NetChannel, AListenersProofSentBackProvesNothing) {
   Channel dialer = Channel::dialer(secret('a'), nonce(4), kMaxFrame);
   Channel two = Channel::listener(secret('a'), nonce(5), kMaxFrame);
   ASSERT_TRUE(two.on_bytes(dialer.take_output()).ok());
-  EXPECT_EQ(message_of(one.on_bytes(two.take_output())),
-            "it plays the wrong role in the handshake");
+  EXPECT_EQ(message_of(one.on_bytes(two.take_output())), "it took the wrong side of the handshake");
 }
 
 TEST(NetChannel, ARecordedHandshakeIsWorthlessNextTime) {
@@ -119,7 +118,8 @@ TEST(NetChannel, RepeatedReorderedOrReturnedFramesAreRefused) {
     const std::string frame = p.dialer.seal(FrameKind::kPayload, "pay 1");
     ASSERT_TRUE(p.listener.on_bytes(frame).ok());
     EXPECT_EQ(message_of(p.listener.on_bytes(frame)),
-              "the code of frame 1 is wrong: altered, repeated or put in on the way");
+              "the authentication code of frame 1 is wrong: the frame was altered, repeated or "
+              "inserted on the way");
     EXPECT_EQ(p.listener.take_frame()->payload, "pay 1");
     EXPECT_FALSE(p.listener.take_frame());
   }
@@ -153,16 +153,17 @@ TEST(NetChannel, SizesAreBounded) {
   head.number(uint32_t{kMaxFrame + 1});
   head.number(uint8_t{0});
   EXPECT_EQ(message_of(p.listener.on_bytes(head.take())),
-            "a frame of 1001 bytes; the limit is 1000");
+            "its frame of 1001 bytes is over the limit of 1000");
   Channel listener = Channel::listener(secret('a'), nonce(2), kMaxFrame);
-  EXPECT_EQ(message_of(listener.on_bytes("GET / HTTP/1.1\r\n")), "not a Lockstep agent");
+  EXPECT_EQ(message_of(listener.on_bytes("GET / HTTP/1.1\r\n")),
+            "the other side is not a Lockstep agent");
   Channel early = Channel::listener(secret('a'), nonce(2), kMaxFrame);
   Channel dialer = Channel::dialer(secret('a'), nonce(1), kMaxFrame);
   EXPECT_EQ(message_of(early.on_bytes(dialer.take_output() + "x")),
-            "it sent more before it proved anything");
+            "it sent data before it authenticated");
   Channel version = Channel::listener(secret('a'), nonce(2), kMaxFrame);
   EXPECT_EQ(message_of(version.on_bytes(std::string("LKST\x09"))),
-            "it speaks version 9 of the protocol, this is version 1");
+            "it speaks version 9 of the protocol, and this agent speaks version 1");
 }
 
 TEST(NetChannel, APlainOneIsLengthAndBytes) {

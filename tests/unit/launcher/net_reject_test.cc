@@ -124,11 +124,11 @@ const Attack kAttacks[] = {
     {"NoSecret", no_secret, "not a Lockstep agent"},
     {"PortScanner", port_scanner, "it closed the connection"},
     {"Garbage", garbage, "not a Lockstep agent"},
-    {"SlowLoris", slow_loris, "no proof within 1500 ms"},
-    {"OversizedFrame", oversized_frame, "a frame of 4294967295 bytes; the limit is 4096"},
-    {"ReplayedFrame", replayed_frame, "the code of frame 1 is wrong"},
-    {"FlippedBit", flipped_bit, "the code of frame 0 is wrong"},
-    {"Flood", flood, "others wait as well"},
+    {"SlowLoris", slow_loris, "it did not authenticate within 1500 ms"},
+    {"OversizedFrame", oversized_frame, "frame of 4294967295 bytes is over the limit of 4096"},
+    {"ReplayedFrame", replayed_frame, "the authentication code of frame 1 is wrong"},
+    {"FlippedBit", flipped_bit, "the authentication code of frame 0 is wrong"},
+    {"Flood", flood, "other connections were waiting"},
 };
 
 class NetReject : public testing::TestWithParam<Attack> {};

@@ -50,7 +50,7 @@ TEST(NetSecret, AFileThatOthersMayOpenIsRefused) {
     auto secret = Secret::of_file(path);
     ASSERT_FALSE(secret) << mode;
     EXPECT_EQ(secret.error().code, Code::kConfig);
-    EXPECT_NE(secret.error().message.find("others may open"), std::string::npos);
+    EXPECT_NE(secret.error().message.find("other users may open"), std::string::npos);
   }
 }
 

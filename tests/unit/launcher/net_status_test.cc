@@ -180,7 +180,7 @@ TEST_F(StatusServerTest, OfTooManyTheOldestMakesRoom) {
   for (int i = 0; i < 40; ++i) silent.emplace_back(port());
   expect_serves();
   for (RawSocket& each : silent) EXPECT_TRUE(each.wait_closed(kPatienceMs));
-  expect_warned("others wait as well");
+  expect_warned("too many connections were open");
 }
 
 TEST_F(StatusServerTest, APageIsToldItsQueryAndWhoseScriptsItMayRun) {
@@ -209,7 +209,7 @@ TEST_F(StatusServerTest, WithoutASecretTheLoopbackIsOpenToWhoNamesIt) {
   open.at = "0.0.0.0:0";
   const auto elsewhere = StatusServer::open(open);
   ASSERT_FALSE(elsewhere.ok());
-  EXPECT_THAT(elsewhere.error().message, HasSubstr("it takes a token"));
+  EXPECT_THAT(elsewhere.error().message, HasSubstr("a token is required"));
 }
 
 TEST_F(StatusServerTest, AnAddressThatCannotBeUsedIsNamed) {

@@ -85,7 +85,7 @@ TEST_F(NetStore, AnOlderGenerationCanTouchNothing) {
   EXPECT_EQ(refusal_in(told, 0), "generation 2 has begun");
   EXPECT_EQ(server_.key_count(), 0u);
   EXPECT_EQ(refusal_in(ask(kAnn, {StoreOperation::kSet, 0, "", {"a"}, {"zombie"}}), 0),
-            "generation g1 is over, or not begun");
+            "generation g1 is over or has not begun");
   EXPECT_EQ(answer({StoreOperation::kCheck, 0, "g2", {"a"}, {}}).number, 0);
   EXPECT_TRUE(server_.forget("g1", "").empty());
 }
@@ -119,10 +119,10 @@ TEST_F(NetStore, LimitsAreRefusals) {
   const auto put = [](std::string key, std::string value) {
     return StoreRequest{StoreOperation::kSet, 0, "", {key}, {value}};
   };
-  EXPECT_EQ(refused(put("123456789", "")), "a key of 9 bytes; the limit is 8");
-  EXPECT_EQ(refused(put("k", "123456789")), "a value of 9 bytes; the limit is 8");
+  EXPECT_EQ(refused(put("123456789", "")), "the key has 9 bytes, and the limit is 8");
+  EXPECT_EQ(refused(put("k", "123456789")), "the value has 9 bytes, and the limit is 8");
   EXPECT_EQ(refused({StoreOperation::kCheck, 0, "", {"1", "2", "3"}, {}}),
-            "3 keys; the limit is 2");
+            "the request has 3 keys, and the limit is 2");
   EXPECT_EQ(refused(put("a", "12345678")), "(not refused)");
   EXPECT_EQ(refused(put("b", "12345678")), "(not refused)");
   EXPECT_EQ(refused(put("bb", "1")), "the store is full: 2 keys, 18 B");
@@ -130,12 +130,12 @@ TEST_F(NetStore, LimitsAreRefusals) {
   EXPECT_EQ(refused({StoreOperation::kAdd, 1, "", {"b"}, {}}), "(not refused)");
   EXPECT_EQ(refused(put("a", "word")), "(not refused)");
   EXPECT_EQ(refused({StoreOperation::kAdd, 1, "", {"a"}, {}}),
-            "add to \"a\", which holds no number");
+            "cannot add to \"a\": it does not hold a number");
   StoreRequest wait{StoreOperation::kGet, 0, "g", {"none"}, {}};
   EXPECT_TRUE(small.on_request(kBob, encode(wait)).empty());
-  EXPECT_EQ(refused(wait), "too many wait for a key");
+  EXPECT_EQ(refused(wait), "too many clients wait for a key");
   EXPECT_EQ(refusal_in(small.on_request(kBob, encode(wait)), 0),
-            "a request came while another one waits on its connection");
+            "the client sent a request while another one waits on its connection");
   EXPECT_NE(refusal_in(small.on_request(kAnn, "garbage"), 0), "(not refused)");
 }
 

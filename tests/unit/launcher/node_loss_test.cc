@@ -70,7 +70,7 @@ TEST(OnNodeLoss, SpareGoesOnByTheParkedNodeAndEndsWithoutOne) {
   EXPECT_EQ(job.running(), 3);
   job.lose(4);
   job.pass(5);
-  job.expect_end(2, "2 nodes are left and 3 are needed; no spare is there");
+  job.expect_end(2, "2 nodes are left and 3 are needed; no spare node is available");
 }
 
 TEST(BarredNode, RunsNoMoreWorkersAndIsThereAlsoWhereItCoordinates) {
@@ -157,7 +157,7 @@ TEST(BarredNode, WhereTooFewAreLeftTheJobEndsToBeResumed) {
   job.worker_computes_wrongly(2);
   job.pass(40);
   EXPECT_EQ(job.running(), 0);
-  job.expect_end(3, "2 nodes are left and 3 are needed; no spare is there");
+  job.expect_end(3, "2 nodes are left and 3 are needed; no spare node is available");
 }
 
 TEST(BarredNode, AJobOfOneNodeEnds) {
@@ -166,8 +166,7 @@ TEST(BarredNode, AJobOfOneNodeEnds) {
   job.pass(3);
   ASSERT_EQ(job.left().size(), 1u);
   EXPECT_EQ(job.left().back().exit_status, kExitWrongBits);
-  EXPECT_EQ(job.left().back().reason,
-            "rank 0 exit code 77 (an audit found that its bits are wrong)");
+  EXPECT_EQ(job.left().back().reason, "rank 0 exit code 77 (an audit found wrong bits)");
 }
 
 TEST(SlowNode, ASpareTakesItsPlaceAndItIsTheLastSpareFromThenOn) {
@@ -255,7 +254,7 @@ TEST(Folder, ACoordinatorsSuccessorWaitsForIt) {
       for (const NodeId id : {2, 3, 4, 5}) job.tell(id, StopRequested{SIGTERM});
     job.pass(10);
     EXPECT_EQ(job.running(), back ? 4 : 0);
-    if (!back) job.expect_end(4, "asked to stop, and nobody leads");
+    if (!back) job.expect_end(4, "asked to stop while no node coordinated the job");
   }
 }
 
@@ -282,7 +281,7 @@ TEST(Stop, AStandbyThatIsAloneDoesNotEndTheJob) {
   job.cut(3, true);
   job.pass(40);
   ASSERT_EQ(job.left().size(), 5u);
-  EXPECT_EQ(job.left().back().reason, "asked to stop, and nobody leads");
+  EXPECT_EQ(job.left().back().reason, "asked to stop while no node coordinated the job");
   EXPECT_GT(job.lasted_s(), 10);
 }
 
@@ -297,7 +296,7 @@ TEST(OnNodeLoss, ANodeWithAnotherConfigIsRefusedAndHarmsNobody) {
   EXPECT_EQ(job.running(), 2);
   ASSERT_EQ(job.left().size(), 1u);
   EXPECT_EQ(job.left()[0].exit_status, kExitConfig);
-  EXPECT_THAT(job.left()[0].reason, HasSubstr("its config is not that of"));
+  EXPECT_THAT(job.left()[0].reason, HasSubstr("its config differs from"));
 }
 
 // The coordinator's neighbours are not its standbys.
@@ -337,7 +336,7 @@ TEST(OnNodeLoss, SpareEndsWhenTheCoordinatorIsLostAndNoneIsParked) {
   Job job(OnNodeLoss::kSpare);
   job.lose(1);
   job.pass(8);
-  job.expect_end(2, "2 nodes are left and 3 are needed; no spare is there");
+  job.expect_end(2, "2 nodes are left and 3 are needed; no spare node is available");
 }
 
 // Without the coordinator, who comes finds the one that waits by the rendezvous.

@@ -190,7 +190,7 @@ TEST_F(NodesRun, AnAgentIsKilledThenTheCoordinatorOfTwo) {
   EXPECT_EQ(events("generation_start").back()["world_size"], 1);
   let_end();
   expect_all(0);
-  EXPECT_THAT(consoles(), HasSubstr("what failed by then is in "));
+  EXPECT_THAT(consoles(), HasSubstr("earlier failures are in "));
   EXPECT_THAT(consoles(), HasSubstr("\ngeneration 2, world size 2\n"));
   EXPECT_GT(events("failure_detected").back()["step"], 0);
   RecordProperty("phases", events("recovered")[1]["reason"].get<std::string>());

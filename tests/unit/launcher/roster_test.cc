@@ -81,7 +81,7 @@ TEST_F(RosterTest, ANodeIsSuspectFirstAndLostLater) {
   EXPECT_FALSE(roster_.look_for_silence(timing_.suspect_ns));  // it is said once
   EXPECT_TRUE(node.suspect);
   EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns - 1), "");
-  EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "no word for 1500 ms");
+  EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "it has been silent for 1500 ms");
   EXPECT_EQ(roster_.reason_lost(*roster_.find(kListed), 10 * timing_.evict_ns), "");
   roster_.forgive_sleep(timing_.evict_ns);
   EXPECT_EQ(roster_.reason_lost(node, timing_.evict_ns), "");
@@ -92,7 +92,8 @@ TEST_F(RosterTest, ABrokenConnectionHasAMomentToComeBack) {
   node.gone_ns = 0;
   EXPECT_FALSE(roster_.eligible(node));
   EXPECT_EQ(roster_.reason_lost(node, timing_.reset_ns - 1), "");
-  EXPECT_EQ(roster_.reason_lost(node, timing_.reset_ns), "its connection has ended");
+  EXPECT_EQ(roster_.reason_lost(node, timing_.reset_ns),
+            "its connection ended (its agent or machine is gone)");
   roster_.hear(node, report_of(2, 2), timing_.reset_ns);
   EXPECT_TRUE(roster_.eligible(node));
 }

@@ -218,15 +218,15 @@ TEST_F(SlurmAllocation, WithoutScontrolTheEnvironmentCounts) {
   environment.erase(kNoKillVariable);
   auto blind = allocation();
   EXPECT_EQ(blind.policy(), Policy::kNoRequeue);
-  EXPECT_THAT(blind.plan(), HasSubstr("not known from Slurm itself"));
-  EXPECT_THAT(blind.plan(), HasSubstr("cannot know whether it may be requeued"));
-  EXPECT_THAT(blind.plan(), HasSubstr("cannot know of --no-kill"));
+  EXPECT_THAT(blind.plan(), HasSubstr("cannot ask Slurm about this job"));
+  EXPECT_THAT(blind.plan(), HasSubstr("cannot tell whether the job may be requeued"));
+  EXPECT_THAT(blind.plan(), HasSubstr("cannot tell whether --no-kill is set"));
   EXPECT_TRUE(blind.begin());
   EXPECT_EQ(conclude(blind, kExitResume), kExitResume);
   environment[kNoKillVariable] = environment[kRequeueVariable] = "1";
   auto told = allocation();
   EXPECT_EQ(told.policy(), Policy::kRequeueNoKill);
-  EXPECT_THAT(told.plan(), Not(HasSubstr("cannot know")));
+  EXPECT_THAT(told.plan(), Not(HasSubstr("cannot tell")));
   EXPECT_EQ(conclude(told, kExitResume), kExitResume) << "the requeue was refused";
 }
 

@@ -77,7 +77,7 @@ TEST(BatchScript, GpusOfAllNodesAreSpreadOverThem) {
                                                  {"--gpus=8", "-N", "2-4"},
                                                  {"--gpus=8", "--gpus-per-node=4", "-N2"},
                                                  {"--gpus=a:2,b:2", "-N2"}})
-    EXPECT_THAT(spread(uneven), HasSubstr("by --gpus-per-node alone"));
+    EXPECT_THAT(spread(uneven), HasSubstr("give --gpus-per-node alone"));
   const auto asked = [](const std::string& word) {
     return split_words({word}).value().gpus_per_node();
   };

@@ -149,7 +149,7 @@ TEST(Supervisor, ANewCommitRefillsTheBudget) {
     d.on(Started{});
   }
   EXPECT_THAT(d.fail(9), ElementsAre("finish 75"));
-  EXPECT_THAT(d.reason, testing::HasSubstr("1 restarts used up"));
+  EXPECT_THAT(d.reason, testing::HasSubstr("1 restarts are used up"));
 }
 
 TEST(Supervisor, ACommitSeenOnlyInADeadWorkersPageCounts) {

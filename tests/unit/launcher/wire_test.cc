@@ -113,8 +113,8 @@ TEST_F(WireMeets, ACoordinatorThatLivesAndHasAnotherSecretIsWrongInput) {
   lives.join();
   ASSERT_FALSE(leads);
   EXPECT_EQ(leads.error().code, Code::kConfig);
-  EXPECT_THAT(leads.error().message, HasSubstr("is alive and cannot be reached from 127.0.0.1:"));
-  EXPECT_THAT(leads.error().message, HasSubstr("its secret is another than this agent's"));
+  EXPECT_THAT(leads.error().message, HasSubstr("is alive but cannot be reached from 127.0.0.1:"));
+  EXPECT_THAT(leads.error().message, HasSubstr("its secret differs from this agent's"));
 }
 
 // It need not look for anybody here: the files are not asked.

@@ -83,7 +83,7 @@ TEST(DeviceMemory, AProcessThatIsKeptReadyHasAContextAndBuffersOfItsOwn) {
   const DeviceMemory with = memory();
   config.launcher.max_restarts = 0;
   const DeviceMemory without = memory();
-  const std::string ready = "of a process that is kept ready";
+  const std::string ready = "standby process";
   EXPECT_EQ(row_of(with.device, ready), row_of(with.device, "context and libraries"));
   EXPECT_EQ(row_of(without.device, ready), -1);
   EXPECT_EQ(with.device_bytes - without.device_bytes, int64_t{3} << 28);

@@ -356,10 +356,11 @@ Config with_slots(int64_t slots) {
 }
 
 TEST(IdleRanks, WhoHasNoSlotIsCountedAndTheSlotsThatKeepAllBusyAreSaid) {
-  EXPECT_EQ(idle_ranks_warning(with_slots(6), 16),
-            "10 of 16 ranks compute nothing: a step has 6 slots (training.slots), each of which "
-            "one rank computes. The batch is slots times training.local_batch_size sequences, "
-            "whatever the ranks; a new run with --training.slots 16 keeps all of them busy");
+  EXPECT_EQ(
+      idle_ranks_warning(with_slots(6), 16),
+      "10 of 16 ranks compute nothing: a step has 6 slots (training.slots), and one rank computes "
+      "each slot. The global batch is slots times training.local_batch_size sequences for any "
+      "number of ranks; a new run with --training.slots 16 keeps all of them busy");
   EXPECT_THAT(idle_ranks_warning(with_slots(1), 2), testing::HasSubstr("--training.slots 2 keeps"));
 }
 

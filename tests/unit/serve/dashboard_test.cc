@@ -171,9 +171,10 @@ TEST_F(DashboardTest, AWordThatIsWrongIsNamed) {
     EXPECT_EQ(page.status, status) << query;
     return json::parse(page.body)["error"].get<std::string>();
   };
-  EXPECT_THAT(error("field=loss", 400), HasSubstr("runs may be asked for"));
-  EXPECT_THAT(error("run=a&field=none", 400), HasSubstr("field is the name of a curve"));
-  EXPECT_THAT(error("run=a&field=loss&x=miles", 400), HasSubstr("x is steps, tokens or seconds"));
+  EXPECT_THAT(error("field=loss", 400), HasSubstr("runs must be given"));
+  EXPECT_THAT(error("run=a&field=none", 400), HasSubstr("field must be the name of a curve"));
+  EXPECT_THAT(error("run=a&field=loss&x=miles", 400),
+              HasSubstr("x must be steps, tokens or seconds"));
   EXPECT_THAT(error("run=a&field=loss&from=x", 400), HasSubstr("from and to"));
   for (const char* points : {"3", "1e9", "-1", "nan", "4x"})
     EXPECT_THAT(error(text("run=a&field=loss&points=", points).c_str(), 400), HasSubstr("points"));
@@ -181,7 +182,7 @@ TEST_F(DashboardTest, AWordThatIsWrongIsNamed) {
     EXPECT_THAT(error(text("run=a&field=loss&smooth=", smooth).c_str(), 400), HasSubstr("smooth"));
   std::string many = "field=loss";
   for (size_t i = 0; i <= Dashboard::kMaxRuns; ++i) many += "&run=a";
-  EXPECT_THAT(error(many.c_str(), 400), HasSubstr("runs may be asked for"));
+  EXPECT_THAT(error(many.c_str(), 400), HasSubstr("runs must be given"));
 }
 
 TEST_F(DashboardTest, NoNameLeadsOutOfTheResults) {

@@ -125,7 +125,7 @@ def takes_the_secret_of_a_run(results):
 
 def refuses(results):
     with Served(results, "--port", 0) as served:
-        for words, said in (((results / "nowhere",), "; RESULTS is the folder of a run"),
+        for words, said in (((results / "nowhere",), "; RESULTS must be the folder of a run"),
                             ((), "results is required"),
                             ((results, "--host", "nosuchinterface0"), "nosuchinterface0"),
                             ((results, "--port", "x"), "--port"),
