@@ -1,6 +1,5 @@
 #include "cli/sweep/sweep_command.h"
 
-#include <csignal>
 #include <algorithm>
 #include <cmath>
 #include <csignal>
