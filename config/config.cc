@@ -378,8 +378,6 @@ Result<void> apply_section(Draft& draft, const std::filesystem::path& path, cons
     if (keys == nullptr)
       return config_error(text(where, "the key ", key.str(), " stands outside of any [section]",
                                did_you_mean(suggestion("", section))));
-    if (is_unsupported_key(section + "."))
-      return config_error(text(where, "[", key.str(), "]: ", kUnsupportedKey));
     return config_error(
         text(where, "unknown section [", key.str(), "]", did_you_mean(nearest(section, sections))));
   }

@@ -52,8 +52,6 @@ std::vector<std::string> common_lines(const Config& config);
 std::string config_help();
 // What takes the place of a key that older versions had, in words; null: it is none.
 const char* retired_key(std::string_view name);
-// Whether other trainers have this key, or section ("compile."), for what Lockstep does not do.
-bool is_unsupported_key(std::string_view name);
 
 // A key, or a short name of one, as a flag; of a boolean, it takes no value.
 struct ConfigFlag {

@@ -2,8 +2,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <iterator>
-#include <string_view>
 #include <type_traits>
 #include <utility>
 
@@ -192,24 +190,6 @@ const char* retired_key(std::string_view name) {
   if (name == "checkpoint.max_failures")
     return "use checkpoint.outage_minutes, the time for which saves may fail";
   return nullptr;
-}
-
-bool is_unsupported_key(std::string_view name) {
-  constexpr const char* kNames[] = {"compile.",
-                                    "context_parallel_size",
-                                    "deepspeed",
-                                    "model.converters",
-                                    "parallelism.context_parallel_",
-                                    "parallelism.expert_parallel_",
-                                    "parallelism.pipeline_parallel_",
-                                    "parallelism.tensor_parallel_",
-                                    "pipeline_parallel_size",
-                                    "quantize.",
-                                    "tensor_parallel_size",
-                                    "torch_compile"};
-  return std::any_of(std::begin(kNames), std::end(kNames), [&](std::string_view known) {
-    return known.ends_with('.') || known.ends_with('_') ? name.starts_with(known) : name == known;
-  });
 }
 
 }  // namespace base

@@ -20,8 +20,8 @@
 #include <string>
 #include <vector>
 
-#include "launcher/control/cause.h"
 #include "launcher/control/events.h"
+#include "launcher/control/incident.h"
 #include "launcher/control/phase_silences.h"
 #include "launcher/control/straggler.h"
 

@@ -23,26 +23,6 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-std::string flag_error(const std::vector<std::string>& arguments) {
-  const auto parsed = parse_config("", arguments);
-  if (parsed.ok()) return "no error";
-  EXPECT_EQ(parsed.error().code, Code::kConfig);
-  return parsed.error().message;
-}
-Result<ParsedConfig> from_toml(const TempDir& dir, const std::string& contents,
-                               const std::vector<std::string>& arguments = {}) {
-  EXPECT_TRUE(publish_file(posix_file_system(), dir / "run.toml", contents).ok());
-  return parse_config(dir / "run.toml", arguments);
-}
-std::string toml_error(const std::string& contents) {
-  TempDir dir;
-  const auto parsed = from_toml(dir, contents);
-  if (parsed.ok()) return "no error";
-  EXPECT_EQ(parsed.error().code, Code::kConfig);
-  EXPECT_THAT(parsed.error().message, HasSubstr((dir / "run.toml:").string()));
-  return parsed.error().message;
-}
-
 TEST(ConfigToml, FillsEveryType) {
   TempDir dir;
   const auto parsed = from_toml(dir, R"(
@@ -184,23 +164,6 @@ TEST(ConfigToml, AKeyThatIsGoneNamesWhatTakesItsPlace) {
       parse_config("", {"--checkpoint.max-failures=3"}).error().message,
       HasSubstr("--checkpoint.max-failures: this key was removed; use checkpoint.outage_minutes"));
   for (const ConfigField& field : config_fields()) EXPECT_EQ(retired_key(field.name()), nullptr);
-}
-
-TEST(ConfigToml, KeysOfOtherTrainersThatAreNotSupported_NameThePageOnMigrating) {
-  const auto says = [](const std::string& name) {
-    return HasSubstr(name +
-                     ": lockstep does not support this key of other trainers; "
-                     "docs/MIGRATING.md");
-  };
-  EXPECT_THAT(toml_error("[parallelism]\ntensor_parallel_degree = 2\n"),
-              says("run.toml:2: parallelism.tensor_parallel_degree"));
-  EXPECT_THAT(toml_error("[compile]\nenable = true\n"), says("run.toml:1: [compile]"));
-  for (const std::string flag :
-       {"--parallelism.tensor_parallel_degree", "--parallelism.pipeline-parallel-degree",
-        "--parallelism.context_parallel_degree", "--compile.enable", "--model.converters",
-        "--tensor_parallel_size"})
-    EXPECT_THAT(parse_config("", {flag + "=2"}).error().message, says(flag));
-  for (const ConfigField& field : config_fields()) EXPECT_FALSE(is_unsupported_key(field.name()));
 }
 
 TEST(ConfigToml, StepsAndEpochsAreNotGivenTogether) {
@@ -489,53 +452,6 @@ TEST(ConfigOutput, HelpNamesEveryKeyAndAlias) {
     EXPECT_THAT(help, HasSubstr("--" + field.name() + " "));
   for (const ConfigAlias& alias : config_aliases())
     EXPECT_THAT(help, HasSubstr(std::string("--") + alias.alias + " "));
-}
-
-// A run of AdamW has the identity that it had before there was another optimizer.
-TEST(ConfigFlags, AListIsReadAsTheFileReadsIt) {
-  const auto sources = [](const std::string& word) {
-    return from_flags({"--data.sources", word}).data.sources;
-  };
-  EXPECT_THAT(sources("/a b/c,/d"), ElementsAre("/a b/c", "/d"));
-  EXPECT_THAT(sources(" /a b/c , /d\t"), ElementsAre("/a b/c", "/d"));
-  EXPECT_THAT(sources("/it's,/d"), ElementsAre("/it's", "/d"));
-  TempDir dir;
-  for (const std::string list : {"[\"/a b/c\", '/d,e', \"\"]", "['a\\', \"\\\"\\u00e9 \"]", "[ ]",
-                                 "['x', 'y', ]", "['[z]']"}) {
-    const auto file = from_toml(dir, "[data]\nsources = " + list + "\n");
-    ASSERT_TRUE(file.ok()) << file.error().message;
-    EXPECT_EQ(sources(list), file.value().config.data.sources) << list;
-  }
-  for (const std::string wrong : {"'/a", "\"/a\\", "\"a\"b", "'a' 'b'", "\"\\q\""})
-    EXPECT_THAT(flag_error({"--data.sources", wrong}), HasSubstr("list of strings")) << wrong;
-}
-
-TEST(ConfigOutput, AListIsWrittenAsItIsRead) {
-  const ConfigField& field = *find_config_field("data", "sources");
-  Config config;
-  for (const std::vector<std::string>& list : {std::vector<std::string>{"/a b/c", "/d"},
-                                               {"/a,b"},
-                                               {""},
-                                               {},
-                                               {" a", "b "},
-                                               {"[a", "b]"},
-                                               {"\"a\"", "'b'"},
-                                               {"it's", "a\\b"}}) {
-    config.data.sources = list;
-    EXPECT_EQ(from_flags({"--data.sources", value_text(config, field)}).data.sources, list);
-  }
-  config.data.sources = {"/a b/c", "/d"};
-  EXPECT_EQ(value_text(config, field), "/a b/c,/d");
-}
-
-TEST(ConfigFlags, ListsOfStrings) {
-  EXPECT_THAT(
-      from_flags({"--checkpoint.exclude_from_loading=[a.*, b]"}).checkpoint.exclude_from_loading,
-      ElementsAre("a.*", "b"));
-  EXPECT_THAT(from_flags({"--checkpoint.exclude_from_loading="}).checkpoint.exclude_from_loading,
-              ElementsAre());
-  EXPECT_THAT(toml_error("[checkpoint]\nexclude_from_loading = [1]\n"),
-              HasSubstr("must be of type list of strings"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Who is blamed for the end of a generation.
-#include "launcher/control/cause.h"
+#include "launcher/control/incident.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
