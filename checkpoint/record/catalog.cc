@@ -73,8 +73,12 @@ void read_entry(FileSystem& file_system, CatalogEntry& entry) {
   if (manifest.ok()) return fill_in(entry, manifest.value());
   entry.has_manifest = manifest.error().code != Code::kNotFound;
   entry.unread = manifest.error().code == Code::kIo;
-  entry.problem =
-      entry.has_manifest ? manifest.error().message : "no manifest.json: the save was not finished";
+  entry.lost_manifest = !entry.has_manifest && file_system.exists(entry.directory / kIndexName);
+  entry.problem = entry.has_manifest ? manifest.error().message
+                  : entry.lost_manifest
+                      ? "its manifest.json is missing, although the save was finished (index.h5 is "
+                        "there); copy manifest.json from where this folder came from"
+                      : "no manifest.json: the save was not finished";
 }
 
 // `given` itself, or the newest entry in it that `wanted` accepts.

@@ -28,6 +28,7 @@ struct CatalogEntry {
   bool unread = false;                    // the problem: the operating system refused a read
   bool suspect = false;                   // an audit says so (suspects.h)
   std::optional<double> validation_loss = {};  // from its manifest
+  bool lost_manifest = false;  // none, and yet it was committed: index.h5 is written after it
   bool usable() const { return committed && !suspect; }
 };
 

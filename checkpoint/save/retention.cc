@@ -143,7 +143,8 @@ const CatalogEntry* best_of(const std::vector<CatalogEntry>& entries) {
 std::vector<Path> orphans(const std::vector<CatalogEntry>& entries, int64_t generation) {
   std::vector<Path> paths;
   for (const CatalogEntry& entry : entries)
-    if (!entry.has_manifest && entry.generation < generation) paths.push_back(entry.directory);
+    if (!entry.has_manifest && !entry.lost_manifest && entry.generation < generation)
+      paths.push_back(entry.directory);
   return paths;
 }
 
@@ -155,6 +156,8 @@ Result<void> remove_checkpoint(FileSystem& file_system, const Path& directory) {
                  " is not named as a checkpoint is");
   // What a link leads to may be another run's: the name goes, and nothing behind it.
   if (file_system.is_link(directory)) return missing_is_fine(file_system.remove(directory));
+  // Without its index it is no checkpoint that lost its manifest.
+  LOCKSTEP_RETURN_IF_ERROR(missing_is_fine(file_system.remove(directory / kIndexName)));
   LOCKSTEP_RETURN_IF_ERROR(missing_is_fine(file_system.remove(directory / kManifestName)));
   // Also where the manifest was gone: who removed it may have died before this.
   LOCKSTEP_RETURN_IF_ERROR(missing_is_fine(file_system.sync_directory(directory)));

@@ -37,12 +37,13 @@ std::vector<std::filesystem::path> superfluous(std::vector<CatalogEntry> entries
 // The usable one with the lowest validation loss, of several with the same the first; null: none
 // was validated. A step that a later generation passed again does not count.
 const CatalogEntry* best_of(const std::vector<CatalogEntry>& entries);
-// Attempts of earlier generations that never got a manifest. A damaged manifest is evidence, and
-// stays.
+// Attempts of earlier generations that never got a manifest. One whose manifest is damaged, or was
+// lost, stays: a person can mend it.
 std::vector<std::filesystem::path> orphans(const std::vector<CatalogEntry>& entries,
                                            int64_t generation);
 
-// 1. the manifest; 2. fsync of the directory; 3. the files; 4. the directory. Missing is fine.
+// 1. the index and the manifest; 2. fsync of the directory; 3. the files; 4. the directory. Missing
+// is fine.
 // Nothing is removed through a symbolic link: of one that is named like a checkpoint, or stands in
 // one, the link goes.
 // Errors: kIo.

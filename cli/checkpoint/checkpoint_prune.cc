@@ -50,7 +50,7 @@ std::set<Path> doomed(const std::vector<CatalogEntry>& entries, const PruneOptio
   std::set<Path> paths(listed.begin(), listed.end());
   for (const CatalogEntry& e : entries) {
     if (!e.has_manifest) paths.erase(e.directory);
-    if (!e.has_manifest && options.orphans) paths.insert(e.directory);
+    if (!e.has_manifest && !e.lost_manifest && options.orphans) paths.insert(e.directory);
   }
   return paths;
 }

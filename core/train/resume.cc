@@ -28,11 +28,11 @@ using nlohmann::ordered_json;
 
 constexpr int64_t kMostSamples = int64_t{1} << 60;  // of a run
 
-// Committed once (they have a manifest) and not usable now, a line each.
+// Committed once (they have or had a manifest) and not usable now, a line each.
 std::string damaged_text(const std::vector<checkpoint::CatalogEntry>& entries) {
   std::string all;
   for (const auto& entry : entries)
-    if (!entry.committed && entry.has_manifest)
+    if (!entry.committed && (entry.has_manifest || entry.lost_manifest))
       all += text("\n  ", entry.directory.string(), ": ", entry.problem);
   return all;
 }

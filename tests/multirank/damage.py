@@ -168,9 +168,23 @@ def all_damaged(damage, _):
         check(name in run.log(), f"nothing about {name} in\n{tail(run.log(), 30)}")
 
 
+def all_manifests_missing(damage, _):
+    """A copy of the folder without *.json: nothing is removed, and nothing starts over."""
+    for name in damage.names:
+        (damage.newest.parent / name / "manifest.json").unlink()
+    run = damage.test.ranks(damage.folder, 2, KEYS)
+    statuses = run.wait()
+    check(set(statuses) == {64}, f"exit {statuses}: it started over:\n{tail(run.log(), 30)}")
+    for name in damage.names:
+        check((damage.newest.parent / name / "rank_00000.h5").exists(), f"{name} was removed")
+        check(name in run.log(), f"nothing about {name} in\n{tail(run.log(), 30)}")
+    check("copy manifest.json from where" in run.log(), tail(run.log(), 30))
+
+
 CASES = (flipped_in_a_chunk, flipped_outside_chunks, flipped_in_the_manifest, truncated_rank_file,
          truncated_manifest, missing_rank_file, missing_manifest, state_of_another_type,
-         state_of_another_step, two_damaged, lost_hints_do_not_matter, all_damaged)
+         state_of_another_step, two_damaged, lost_hints_do_not_matter, all_damaged,
+         all_manifests_missing)
 
 with Test("damage") as test:
     with test.case("the uninterrupted run"):

@@ -1,6 +1,7 @@
 // What is damaged is named, by load and by verify; the checkpoint before it is used instead.
 
 #include "checkpoint/load/loader.h"
+#include "checkpoint/save/retention.h"
 #include "checkpoint/shard_file/chunk_table.h"
 #include "checkpoint/tools/verify.h"
 #include "tests/unit/checkpoint/checkpoint_test.h"
@@ -144,7 +145,18 @@ TEST_F(Damage, AMissingRankFileIsNamed) {
   expect_step_1_is_used();
 }
 
+TEST_F(Damage, ACheckpointThatLostItsManifestIsNotTheRestOfAnAttempt) {
+  ASSERT_TRUE(publish_file(disk(), newest_ / kIndexName, "a view").ok());
+  ASSERT_TRUE(disk().remove(newest_ / kManifestName).ok());
+  const auto entries = list_checkpoints(disk(), dir_ / "c").value();
+  EXPECT_TRUE(entries[0].lost_manifest);
+  EXPECT_THAT(entries[0].problem, HasSubstr("copy manifest.json from where"));
+  EXPECT_TRUE(orphans(entries, entries[0].generation + 1).empty());
+  expect_step_1_is_used();
+}
+
 TEST_F(Damage, AMissingManifestIsTheRestOfAnAttempt) {
+  std::filesystem::remove(newest_ / kIndexName);
   ASSERT_TRUE(disk().remove(newest_ / kManifestName).ok());
   const auto entries = list_checkpoints(disk(), dir_ / "c").value();
   EXPECT_FALSE(entries[0].has_manifest);

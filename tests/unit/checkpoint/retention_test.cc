@@ -12,7 +12,7 @@ namespace lockstep::checkpoint {
 namespace {
 
 // One line an entry, newest first: "step.generation", then E ephemeral, D damaged, A an attempt
-// without a manifest, S suspect, @minute created, =loss of a validation.
+// without a manifest, L one that lost it, S suspect, @minute created, =loss of a validation.
 CatalogEntry entry_of(const std::string& line) {
   const auto words = split(line, ' ');
   const auto dot = words[0].find('.');
@@ -27,8 +27,9 @@ CatalogEntry entry_of(const std::string& line) {
                      {}};
   for (const std::string& word : words) {
     if (word == "E") entry.ephemeral = true;
-    if (word == "D" || word == "A") entry.committed = false;
-    if (word == "A") entry.has_manifest = false;
+    if (word == "D" || word == "A" || word == "L") entry.committed = false;
+    if (word == "A" || word == "L") entry.has_manifest = false;
+    if (word == "L") entry.lost_manifest = true;
     if (word == "S") entry.suspect = true;
     if (word[0] == '@') entry.created_s = 1'700'000'000 + 60 * std::stoll(word.substr(1));
     if (word[0] == '=') entry.validation_loss = std::stod(word.substr(1));
@@ -202,7 +203,7 @@ TEST(Retention, OnlyTheNewestEphemeralStaysUntilTheNextCommit) {
 }
 
 TEST(Retention, OrphansAreAttemptsOfEarlierGenerations) {
-  const auto entries = catalog_of({"60.3 A", "50.2", "40.2 A", "30.1 D", "20.1 A"});
+  const auto entries = catalog_of({"60.3 A", "50.2", "40.2 A", "30.1 D", "25.1 L", "20.1 A"});
   using testing::ElementsAre;
   EXPECT_THAT(orphans(entries, 3), ElementsAre("40.2", "20.1"));
   EXPECT_THAT(orphans(entries, 2), ElementsAre("20.1"));
