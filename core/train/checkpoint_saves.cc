@@ -202,17 +202,36 @@ Result<bool> CheckpointSaves::wait_for_saves(double most_silent_s) {
   }
 }
 
-Result<SaveTrouble> CheckpointSaves::outcome(int64_t step) {
+Result<RankFlags> CheckpointSaves::outcome(int64_t step) {
   LOCKSTEP_TRY(const bool idle, drain());
-  RankFlags mine;
-  if (saved_step_ != step) mine.trouble = std::max(trouble(), SaveTrouble::kFailed);
-  LOCKSTEP_TRY(const RankFlags any, step_.share_flags(mine));
-  return idle ? any.trouble : SaveTrouble::kTooLong;
+  RankFlags mine{.stop = env_.stop_requested.load()};
+  if (saved_step_ != step) {
+    mine.trouble = std::max(trouble(), SaveTrouble::kFailed);
+    if (mine.stop && last_report_.code == Code::kNoSpace) mine.trouble = SaveTrouble::kDiskFull;
+  }
+  LOCKSTEP_TRY(RankFlags any, step_.share_flags(mine));
+  if (!idle) any.trouble = SaveTrouble::kTooLong;
+  return any;
+}
+
+// Why the run ends although its state after `step` is not saved.
+Error CheckpointSaves::unsaved(int64_t step, const RankFlags& any) {
+  const Code code = end_code(any.trouble);
+  return {code, text(any.stop ? "a stop was requested, and one save was tried: " : "",
+                     "the final save of step ", step, " failed",
+                     saved_step_ == step ? " on another rank"
+                     : busy()            ? ": storage does not answer"
+                                         : ": " + last_report_.error,
+                     saved_step_ > 0 ? text("; the newest checkpoint is of step ", saved_step_,
+                                            ", and the steps after it will be computed again")
+                                     : std::string("; there is no checkpoint yet"),
+                     code == Code::kNoSpace ? ": free some space, or raise the limit, and " : ": ",
+                     "run the same command to resume")};
 }
 
 Result<void> CheckpointSaves::save_and_wait(const TrainerState& state) {
-  LOCKSTEP_TRY(const SaveTrouble before, outcome(state.step));
-  if (before != SaveTrouble::kFailed) return {};
+  LOCKSTEP_TRY(const RankFlags before, outcome(state.step));
+  if (before.trouble != SaveTrouble::kFailed) return {};
   LOCKSTEP_RETURN_IF_ERROR(begin_save(state, /*ephemeral=*/false));
   LOCKSTEP_RETURN_IF_ERROR(drain());
   return {};
@@ -279,18 +298,14 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
   env_.progress.set_phase(step, Phase::kSave);
   last_step_ = step;
   for (int64_t attempt = 1;; ++attempt) {
-    LOCKSTEP_TRY(const SaveTrouble any, outcome(step));
-    if (any == SaveTrouble::kNone) break;
-    if (any >= SaveTrouble::kTooLong)
-      return Error{end_code(any), text("the final save of step ", step, " failed",
-                                       saved_step_ == step ? " on another rank"
-                                       : busy()            ? ": storage does not answer"
-                                                           : ": " + last_report_.error)};
+    LOCKSTEP_TRY(const RankFlags any, outcome(step));
+    if (any.trouble == SaveTrouble::kNone) break;
+    // What made this save fail will not be mended by a process that is to end.
+    if (any.trouble >= SaveTrouble::kTooLong || any.stop) return unsaved(step, any);
     if (attempt == 1 && env_.rank() == 0)
-      log_warning(
-          "training is over, but the last save has not succeeded: it is tried again every ",
-          kAgain_s, " s until saves have failed for ", config_.outage_minutes,
-          " minutes (checkpoint.outage_minutes). Press Ctrl-C twice to end the run without it");
+      log_warning("training is over, but the last save has not succeeded: it is tried again every ",
+                  kAgain_s, " s until saves have failed for ", config_.outage_minutes,
+                  " minutes (checkpoint.outage_minutes). Press Ctrl-C to end the run without it");
     for (double waited_s = 0; waited_s < kAgain_s; waited_s += kPause_ns * 1e-9) {
       env_.progress.touch();
       env_.clock.sleep_ns(kPause_ns);

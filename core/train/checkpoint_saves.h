@@ -50,7 +50,8 @@ class CheckpointSaves {
   // the one in flight, which says why.
   Error outage(SaveTrouble any);
   // Waits for the save of `state`, the last one, which is tried again while it fails, for as long
-  // as outages may last; then the ranks read it back together, and none returns before all have.
+  // as outages may last, or until a stop is requested; then the ranks read it back together, and
+  // none returns before all have.
   // Errors: kNoSpace; kCorrupt, at every rank; communication.
   Result<void> finish(const TrainerState& state);
 
@@ -64,8 +65,10 @@ class CheckpointSaves {
   double silent_s();  // for so long storage has not answered the call under way
   // As drain, for a hang of so long.
   Result<bool> wait_for_saves(double most_silent_s);
-  // What came of the save of `step`, the last one, once none is in flight; the worst of all ranks.
-  Result<SaveTrouble> outcome(int64_t step);
+  // What came of the save of `step`, the last one, once none is in flight: the worst trouble of all
+  // ranks, and whether one of them was asked to stop.
+  Result<RankFlags> outcome(int64_t step);
+  Error unsaved(int64_t step, const RankFlags& any);
   Result<void> read_back();
   bool time_has_come() const;
   SaveTrouble trouble();

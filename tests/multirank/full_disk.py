@@ -129,6 +129,34 @@ def final_save_waits_for_room(test, size_bytes, reference):
     test.command("checkpoint", "verify", disk.folder)
 
 
+def a_stop_tries_once(test, size_bytes, _):
+    """One Ctrl-C on a full disk: one save is tried, and the run says what is missing and ends."""
+    disk = Disk(test, "stopped")
+    disk.leave(size_bytes // 2)
+    run = test.ranks(disk.folder, 2, KEYS | {"checkpoint.interval": 0}, stop_at="0:step:5")
+    stopped = run.await_stop()
+    for process in run.processes:
+        process.send_signal(signal.SIGTERM)
+    stopped.send_signal(signal.SIGCONT)
+    run.expect(EXIT_DISK_FULL)
+    log = run.log()
+    for words in ("a stop was requested, and one save was tried: the final save of step",
+                  "there is no checkpoint yet: free some space", "No space left"):
+        check(words in log, f"not said: {words}\n{tail(log, 60)}")
+    check(log.count("No space left") <= 4, f"said again and again\n{tail(log, 60)}")
+
+
+def a_stop_ends_the_wait_for_room(test, size_bytes, _):
+    disk = Disk(test, "impatient")
+    disk.leave(size_bytes // 2)
+    run = test.ranks(disk.folder, 2, KEYS | {"checkpoint.interval": 0})
+    wait_until(lambda: "Press Ctrl-C to end the run without it" in run.log(), "the last save fails")
+    for process in run.processes:
+        process.send_signal(signal.SIGTERM)
+    run.expect(EXIT_DISK_FULL)
+    check("a stop was requested, and one save was tried" in run.log(), tail(run.log()))
+
+
 def folder_goes_away(test, moment, reference):
     """The folder is gone from a moment of a save on, and comes back when saves have failed."""
     folder = test.folder / f"away_{moment}"
@@ -195,7 +223,8 @@ with Test("full_disk") as test:
         print(f"       a checkpoint takes {size_bytes} bytes")
         check(size_bytes * 3 < DISK_BYTES, "the disk is too small for the test")
     for case in (ends_when_no_outage_is_allowed, status_names_the_disk,
-                 goes_on_when_there_is_room, final_save_fails, final_save_waits_for_room):
+                 goes_on_when_there_is_room, final_save_fails, final_save_waits_for_room,
+                 a_stop_tries_once, a_stop_ends_the_wait_for_room):
         with test.case(case.__name__.replace("_", " ")):
             case(test, size_bytes, reference)
     for moment in ("staging", "writing", "voting"):
