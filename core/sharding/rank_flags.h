@@ -13,9 +13,10 @@ namespace lockstep::core {
 // What a rank's last save came to. The worst of all ranks' decides.
 enum class SaveTrouble {
   kNone,
-  kFailed,    // it is tried again
-  kTooLong,   // saves have failed for checkpoint.outage_minutes
-  kDiskFull,  // the same, and the last one for want of room
+  kFailed,     // it is tried again
+  kTooLong,    // saves have failed for checkpoint.outage_minutes
+  kDiskFull,   // the same, and the last one for want of room
+  kTakenOver,  // another run has started in the same folder: no save of this one can succeed
 };
 
 // The saves of one rank that failed in a row.

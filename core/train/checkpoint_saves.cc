@@ -282,6 +282,10 @@ Error CheckpointSaves::outage(SaveTrouble any) {
   while (silent_s() < most_silent_s_ && !engine_.engine->drain_for(kLook)) env_.progress.touch();
   take_reports();
   const Code code = end_code(any);
+  if (any == SaveTrouble::kTakenOver)
+    return {code, text("another run has started in this folder, so this one ends: ",
+                       outage_ ? last_report_.error : "another rank was refused to save",
+                       ". Give each run its own --job.dump_folder")};
   const std::string here =
       busy()    ? text("; storage has not answered for ", fixed(silent_s(), 0), " s on this rank")
       : outage_ ? text("; the last of ", outage_->failures,
@@ -300,6 +304,7 @@ Result<void> CheckpointSaves::finish(const TrainerState& state) {
   for (int64_t attempt = 1;; ++attempt) {
     LOCKSTEP_TRY(const RankFlags any, outcome(step));
     if (any.trouble == SaveTrouble::kNone) break;
+    if (any.trouble == SaveTrouble::kTakenOver) return outage(any.trouble);
     // What made this save fail will not be mended by a process that is to end.
     if (any.trouble >= SaveTrouble::kTooLong || any.stop) return unsaved(step, any);
     if (attempt == 1 && env_.rank() == 0)

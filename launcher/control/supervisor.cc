@@ -271,7 +271,7 @@ void Supervisor::conclude() {
   } else if (asked_to_stop_ns_ >= 0) {
     finish_stopped("stopped after saving");
   } else {
-    finish(kExitResume, "stopped after saving");
+    finish(kExitResume, "the workers ended by themselves with exit code 75; see their last lines");
   }
 }
 

@@ -4,7 +4,7 @@ import signal
 
 from agents import Agents
 from launched import Launch
-from lockstep_run import (EXIT_CONFIG, NO_CHECKPOINTS, TINY, Test, check, check_same, committed,
+from lockstep_run import (EXIT_CONFIG, EXIT_RESUME, NO_CHECKPOINTS, TINY, Test, check, check_same, committed,
                           events, metrics, send, tail, wait_until, whole_curve)
 
 STEPS = 8
@@ -88,6 +88,22 @@ def launches_at_once(test, reference):
         check_same(reference, whole_curve(both[0].folder, STEPS), "beside a refused launch")
 
 
+def taken_over(test, reference):
+    """A second run starts in the folder from a machine whose lock this one does not see."""
+    folder = test.folder / "taken"
+    keys = KEYS | {"checkpoint.interval": 2, "checkpoint.when_busy": "wait"}
+    first = test.ranks(folder, 2, keys, stop_at="0:step:3")
+    stopped = first.await_stop()
+    second = test.ranks(folder, 2, keys)
+    second.expect(0)
+    send(stopped, signal.SIGCONT)
+    first.expect(EXIT_RESUME)
+    said = first.all_logs()
+    check("another run has started in this folder, so this one ends" in said and
+          "Give each run its own --job.dump_folder" in said, tail(said))
+    check_same(reference, whole_curve(folder, STEPS), "the run that took the folder")
+
+
 with Test("same_run") as test:
     for name, own, keys, words in OTHER_KEYS:
         with test.case(f"one rank has other keys: {name}"):
@@ -98,3 +114,5 @@ with Test("same_run") as test:
     with test.case("launches at once"):
         launches_at_once(test, whole_curve(
             test.train("reference", 1, KEYS), STEPS))
+    with test.case("taken over"):
+        taken_over(test, whole_curve(test.folder / "reference", STEPS))

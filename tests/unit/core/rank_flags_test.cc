@@ -56,6 +56,13 @@ TEST(SaveTrouble, ARunGoesOnForItsOutageFromFailureToFailure) {
   }
 }
 
+// Its saves are refused for good: no outage is waited for, and it may be started again.
+TEST(SaveTrouble, ARunWhoseFolderAnotherOneTookEndsAtOnceWith75) {
+  EXPECT_EQ(trouble_of({100, 100, 1}, 600, Code::kAborted), SaveTrouble::kTakenOver);
+  EXPECT_EQ(end_of({SaveTrouble::kTakenOver, SaveTrouble::kNone}), 75);
+  EXPECT_EQ(end_of({SaveTrouble::kTakenOver, SaveTrouble::kDiskFull}), 75);
+}
+
 TEST(RankFlags, AnyRanksWordCountsAndTheLeastSnapshot) {
   RankFlags one, other;
   one.stop = one.save_time = true;
