@@ -1,7 +1,7 @@
 """A node's link goes down and comes back, under three values of launcher.silence_seconds: for how
 long it may be down before the node is lost, and what a node that is really gone then costs. The
-tables are those of docs/evidence/FAULTS.md. Where a link is back long before the silence is over nobody is
-lost; where it stays down beyond it the others go on."""
+tables are those of docs/evidence/FAULTS.md. Where a link is back long before the silence is over
+nobody is lost; where it stays down beyond it the others go on."""
 import pathlib
 import signal
 import sys
