@@ -86,13 +86,13 @@ constexpr Command kCommands[] = {
      "list, verify, compare, reshard, export, import, prune checkpoints"},
     {"compare", compare_command, "compare the losses of runs bit by bit, and plot them"},
     {"replay", lockstep::cli::replay_command,
-     "compute steps of a run again: are the bits those that it logged?"},
-    {"eval", lockstep::cli::eval_command, "loss and perplexity of a Hugging Face folder's model"},
+     "compute steps of a run again and compare the bits with its log"},
+    {"eval", lockstep::cli::eval_command, "compute loss and perplexity of a Hugging Face folder"},
     {"export", lockstep::cli::export_command, "a checkpoint as a folder that transformers loads"},
-    {"generate", lockstep::cli::generate_command, "text sampled from a run's newest checkpoint"},
+    {"generate", lockstep::cli::generate_command, "sample text from a run or a model"},
     {"convert-config", lockstep::cli::convert_command, "another tool's config as one of lockstep"},
-    {"track", lockstep::cli::track_command, "a run's curves in Weights & Biases or MLflow"},
-    {"completion", completion_command, "the words of all this, for bash, zsh or fish"},
+    {"track", lockstep::cli::track_command, "send a run's curves to Weights & Biases or MLflow"},
+    {"completion", completion_command, "print shell completion for bash, zsh or fish"},
 };
 
 // With `help`, behind which stands a command.

@@ -203,7 +203,7 @@ NamedField find_flag(std::string name) {
 
 Error unknown_flag(const std::string& flag, const std::string& name) {
   if (const char* const instead = retired_key(name))
-    return config_error(text(flag, ": this key is gone; ", instead));
+    return config_error(text(flag, ": this key was removed; ", instead));
   if (const std::string words = foreign_flag_words(name); !words.empty())
     return config_error(text(flag, ": ", words));
   if (const std::string words = foreign_key_words(name); !words.empty())
@@ -358,7 +358,8 @@ Result<void> apply_key(Draft& draft, const std::string& section, const toml::key
   if (const ConfigField* field = find_config_field(section, name))
     return set_from_node(draft, *field, origin, node);
   if (const char* const instead = retired_key(section + "." + name))
-    return config_error(text(origin.where, section, ".", name, ": this key is gone; ", instead));
+    return config_error(
+        text(origin.where, section, ".", name, ": this key was removed; ", instead));
   if (const std::string words = foreign_key_words(section + "." + name); !words.empty())
     return foreign(draft, origin, section + "." + std::string(key.str()), words);
   return config_error(text(origin.where, "unknown key ", section, ".", key.str(),

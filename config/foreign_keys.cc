@@ -213,13 +213,13 @@ constexpr ForeignKey kTorchrun[] = {
     {"rdzv_endpoint", kValueOf, "launcher.rdzv_endpoint", ""},
     {"rdzv_id", kValueOf, "launcher.rdzv_id", ""},
     {"local_addr", kValueOf, "launcher.local_addr", ""},
-    {"node_rank", kNowhere, "", "nodes find each other, and have no fixed ranks"},
+    {"node_rank", kNowhere, "", "nodes find each other and have no fixed ranks"},
     {"rdzv_backend", kNowhere, "", kMeeting},
     {"rdzv_conf", kOtherwise, "launcher.join_seconds",
      "join_timeout is launcher.join_seconds, last_call_timeout launcher.last_call_seconds"},
     {"master_addr", kNowhere, "", kMeeting},
     {"master_port", kNowhere, "", kMeeting},
-    {"standalone", kNowhere, "", "one machine needs no such flag", "any"},
+    {"standalone", kNowhere, "", "one machine needs no such option", "any"},
     {"monitor_interval", kNowhere, "", "a worker's death is noticed at once", "any"},
     {"log_dir", kNowhere, "", kLogFiles},
     {"redirects", kNowhere, "", kLogFiles, "any"},
@@ -287,21 +287,25 @@ const ForeignKey* find_foreign_key(const ForeignTool& tool, std::string_view nam
 
 std::string foreign_flag_words(const std::string& name) {
   constexpr ForeignFlag kLogs{
-      "torchrun's", "every rank's output is in RUN/logs/rank_*.log, and rank 0's is shown"};
+      "torchrun's",
+      "the output of every rank is in RUN/logs/rank_*.log, and that of rank 0 is shown"};
   constexpr ForeignFlag kMeet{"torchrun's", "--rdzv-endpoint HOST:PORT says where nodes meet"};
   constexpr ForeignFlag kWorkers{
-      "other tools", "a node has one worker a GPU, or as many as --nproc-per-node says"};
+      "other tools",
+      "a node has one worker for each GPU, or the number that --nproc-per-node gives"};
   constexpr ForeignFlag kSlurm{"sbatch's", "`lockstep submit` passes it on"};
   static const std::map<std::string, ForeignFlag> known = {
       {"tee", kLogs},
       {"redirects", kLogs},
       {"log_dir", {"torchrun's", "logs are in the run's folder, which is --job.dump_folder"}},
       {"local_ranks_filter",
-       {"torchrun's", "rank 0's output is shown; RUN/logs/rank_*.log have that of each"}},
-      {"standalone", {"torchrun's", "one machine needs no such flag"}},
-      {"node_rank", {"torchrun's", "nodes find each other, and have no fixed ranks"}},
+       {"torchrun's",
+        "the output of rank 0 is shown, and RUN/logs/rank_*.log have that of each rank"}},
+      {"standalone", {"torchrun's", "one machine needs no such option"}},
+      {"node_rank", {"torchrun's", "nodes find each other and have no fixed ranks"}},
       {"rdzv_backend",
-       {"torchrun's", "there is one; --rdzv-endpoint HOST:PORT or file:DIR says where"}},
+       {"torchrun's",
+        "there is only one backend; --rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"}},
       {"rdzv_conf", {"torchrun's", "--rdzv-endpoint HOST:PORT or file:DIR says where nodes meet"}},
       {"master_addr", kMeet},
       {"master_port", kMeet},
@@ -319,7 +323,8 @@ std::string foreign_flag_words(const std::string& name) {
       {"time", kSlurm}};
   const auto found = known.find(name);
   if (found == known.end()) return "";
-  return text("lockstep has no such flag of ", found->second.whose, ": ", found->second.instead);
+  return text("lockstep does not have this flag of ", found->second.whose, ": ",
+              found->second.instead);
 }
 
 std::string foreign_key_words(std::string_view name) {

@@ -291,7 +291,9 @@ Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::
   if (!contents.ok())
     return Error{Code::kConfig,
                  text(contents.error().message,
-                      "; model.hf_assets_path is a folder with config.json and *.safetensors")};
+                      "; model.hf_assets_path must be a local folder with config.json and "
+                      "*.safetensors. Lockstep never downloads: get the files first, for example "
+                      "with `hf download NAME --local-dir FOLDER`, and give FOLDER")};
   if (is_lfs_pointer(contents.value())) return lfs_pointer_error(path);
   return parse_hf_config(contents.value(), path.string(), ignored);
 }

@@ -115,11 +115,11 @@ Result<void> check_entry(const SafetensorsEntry& entry, const layout::ParamSpec&
   const std::string fields = fields_of(param, gpt2);
   if (entry.shape != param.shape)
     return Error{Code::kConfig, text("tensor ", entry.name, " has shape ", list_text(entry.shape),
-                                     " and config.json makes it ", list_text(param.shape),
+                                     ", but config.json asks for ", list_text(param.shape),
                                      fields.empty() ? "" : " by " + fields)};
   if (!is_read(entry.dtype))
-    return Error{Code::kConfig, text("tensor ", entry.name, " is of dtype ", entry.dtype,
-                                     "; F32, BF16 and F16 are read")};
+    return Error{Code::kConfig, text("tensor ", entry.name, " has the unsupported dtype ",
+                                     entry.dtype, "; use F32, BF16 or F16")};
   return {};
 }
 
@@ -211,11 +211,10 @@ Result<std::unique_ptr<HfWeights>> HfWeights::open(FileSystem& file_system, cons
   for (const auto& [name, place] : found)
     if (!ignored(name, spec.shape)) unexpected.push_back(name);
   if (!missing.empty() || !unexpected.empty() || !wrong.empty())
-    return Error{Code::kConfig,
-                 text(folder.string(), ": the weights are not those of its config.json",
-                      missing.empty() ? "" : "; missing: " + shown(missing),
-                      unexpected.empty() ? "" : "; unexpected: " + shown(unexpected),
-                      wrong.empty() ? "" : "; " + shown(wrong))};
+    return Error{Code::kConfig, text(folder.string(), ": the weights do not match its config.json",
+                                     missing.empty() ? "" : "; missing: " + shown(missing),
+                                     unexpected.empty() ? "" : "; unexpected: " + shown(unexpected),
+                                     wrong.empty() ? "" : "; " + shown(wrong))};
   if (const auto head = found.find(kHeadName); spec.shape.tied && head != found.end())
     LOCKSTEP_RETURN_IF_ERROR(weights->compare_head(head->second, spec));
   return weights;

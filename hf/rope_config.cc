@@ -139,7 +139,7 @@ Result<void> read_layered_rope(Fields& f, layout::DecoderShape& s) {
                                               "rope_parameters: sliding_attention",
                                               "rope_local_base_freq", s.local_rope_theta, local));
   if (local.type != layout::RopeType::kDefault)
-    by_type.fail("sliding_attention", "may have no scaling");
+    by_type.fail("sliding_attention", "must not have scaling");
   return by_type.finish();
 }
 

@@ -174,7 +174,7 @@ class AsyncEngine final : public Engine {
   // Whether its copy is whole. Requires: it is lent.
   bool await_staged(int64_t save) {
     std::unique_lock lock(mutex_);
-    LOCKSTEP_CHECK(lent_ == save, "the copy of save ", save, " is read and not lent");
+    LOCKSTEP_CHECK(lent_ == save, "the staged copy of save ", save, " is read and not lent");
     changed_.wait(lock, [&] { return staged_ >= save; });
     return whole_;
   }

@@ -95,7 +95,8 @@ Result<Fingerprints> StagingArea::stage(const std::function<void()>& may_change)
     may_change();
   };
   LOCKSTEP_RETURN_IF_ERROR(source_->read(reading));
-  LOCKSTEP_CHECK(at == memory_.get() + size_bytes_, "layout changed");
+  LOCKSTEP_CHECK(at == memory_.get() + size_bytes_,
+                 "the layout of the state changed after the staging area was made");
   LOCKSTEP_CHECK(freed == 1 && live.size() == copied.size(), "the state was freed ", freed,
                  " times; ", live.size(), " tensors were looked at and ", copied.size(), " copied");
   for (const auto& [key, sum] : live)

@@ -29,7 +29,7 @@ constexpr const char* kPruneExamples = R"(Examples:
 Keeps the K checkpoints committed last, with --keep-every those whose step is a multiple of N, and
 with --keep-best the one with the lowest validation loss.
 A directory without a manifest may be a save that is still being written, so it is kept unless
---orphans is given. --orphans is refused while a run is alive in this folder.)";
+--orphans is given. --orphans is refused while a run is active in this folder.)";
 
 struct PruneOptions {
   std::string folder;

@@ -160,9 +160,9 @@ Result<RunLog> parse_console_log(std::string_view contents, const std::string& w
     std::string known;
     for (const Format& candidate : kFormats)
       known += text(known.empty() ? "" : ", ", candidate.name);
-    return Error{Code::kConfig, text(where, ": none of its ", lines.size(),
-                                     " lines is a training step as one of these prints it: ", known,
-                                     "; nor is it a metrics.jsonl or a trainer_state.json")};
+    return Error{Code::kConfig, text(where, ": cannot parse this log: of its ", lines.size(),
+                                     " lines none is a training step of ", known,
+                                     ", and it is not a metrics.jsonl or a trainer_state.json")};
   }
   std::map<int64_t, StepRecord> by_step;  // every rank may print the same line
   Mean tokens_per_s, tflops, mfu_pct;

@@ -438,8 +438,9 @@ Result<Config> read_config(const std::vector<std::string>& arguments, const std:
     return file == words.end() ? flags.error() : parse_config(*file, arguments).error();
   }
   if (words.empty())
-    return Error{Code::kConfig, text("which CONFIG.toml? See `lockstep ", command, " --help`")};
-  if (words.size() > 1) return Error{Code::kConfig, text("unexpected word \"", words[1], "\"")};
+    return Error{Code::kConfig,
+                 text("no CONFIG.toml is given; see `lockstep ", command, " --help`")};
+  if (words.size() > 1) return Error{Code::kConfig, text("unexpected argument \"", words[1], "\"")};
   const std::string& path = words[0];
   const bool read_again = command != "plan" && command != "doctor";
   if (read_again && posix_file_system().exists(path) && !launcher::is_regular_file(path))

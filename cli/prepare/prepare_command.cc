@@ -39,8 +39,8 @@ constexpr const char* kExamples = R"(Examples:
   lockstep prepare --inspect data/chats --sample 3
   lockstep train examples/demo.toml --data.path data/book
 
-A text file is a document; a folder gives all its files, also in subfolders; gzip and zstd are read
-as they are. Text must be UTF-8. Each record of JSON lines, a JSON array, CSV or TSV is a document;
+Each text file is a document. A folder stands for all its files, also in subfolders. Files may be
+gzip or zstd. Text must be UTF-8. Each record of JSON lines, a JSON array, CSV or TSV is a document;
 with a prompt or a chat only responses count in the loss (docs/DATA.md). A key that is not known is
 an error, which --ignore-key KEY turns off. Parquet and Arrow files become JSON lines in a temporary
 folder first, by Python with pyarrow (LOCKSTEP_PYTHON, else python3).
@@ -136,8 +136,7 @@ void add_options(CLI::App& app, Words& words) {
       ->capture_default_str();
   app.add_flag("--as-text", words.options.as_text,
                "Learn files that hold JSON or tables as they are, with their punctuation");
-  app.add_flag("--force", words.options.force,
-               "Replace a folder that was made from something else");
+  app.add_flag("--force", words.options.force, "Replace a folder that was prepared differently");
   app.add_option("--inspect", words.inspect.folder, "Show a sample of a prepared folder as text")
       ->type_name("DIR");
   app.add_option("--sample", words.inspect.sample, "With --inspect: number of the sample")

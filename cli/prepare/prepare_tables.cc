@@ -102,7 +102,7 @@ Result<void> convert(const fs::path& input, const data::RecordFormat& records,
                    ""));
   if (output.exit_status == 0) return {};
   return Error{Code::kConfig, text(input.string(), ": tools/to_jsonl ended with status ",
-                                   output.exit_status, "; its own words are above")};
+                                   output.exit_status, "; its errors are above")};
 }
 
 }  // namespace
@@ -115,7 +115,8 @@ Result<void> tables_become_lines(data::PrepareOptions& options, const fs::path& 
     warn_of_others(input);
     if (!options.records)
       return Error{Code::kConfig,
-                   text(input.string(), ": which column of a table is the text? Give ",
+                   text(input.string(),
+                        " has tables, so name the column that is the text: give "
                         "--text-field, --prompt-field with --response-field, or --chat-template")};
     const fs::path lines = scratch / text(i, ".jsonl"), rows = scratch / text(i, ".rows");
     LOCKSTEP_RETURN_IF_ERROR(convert(input, *options.records, lines, rows));

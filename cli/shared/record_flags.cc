@@ -24,7 +24,7 @@ void add_record_flags(CLI::App& app, data::RecordFormat& records) {
       ->type_name("NAME");
   app.add_option("--chat-template", records.chat_template,
                  "Records with \"messages\": " + data::ChatTemplate::known_names() +
-                     ", or auto: the one that the tokenizer's folder has")
+                     ", or auto: the template in the tokenizer's folder")
       ->type_name("NAME");
   app.add_option_function<std::vector<std::string>>(
          "--ignore-key",

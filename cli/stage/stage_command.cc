@@ -191,7 +191,7 @@ Result<std::string> stage(FileSystem& file_system, const fs::path& folder) {
 int stage_command(int argc, char** argv) {
   std::string folder;
   CLI::App app{kStageAbout, "lockstep stage"};
-  app.add_option("FOLDER", folder, "where packs lie, on a file system that all nodes see")
+  app.add_option("FOLDER", folder, "Folder for packs, on a file system that all nodes see")
       ->required();
   if (const auto end = parse_words(app, argc, argv)) return *end;
   const auto packed = stage(posix_file_system(), fs::absolute(folder).lexically_normal());

@@ -88,7 +88,7 @@ std::string audit_text(const checkpoint::Suspects& found) {
               " are suspect, and no resume uses them");
 }
 
-// "; runs lie below it: a, training/b" of a folder of results; "": none are found.
+// "; runs below it: a, training/b" of a folder of results; "": none are found.
 std::string runs_below(FileSystem& file_system, const std::filesystem::path& folder) {
   const auto found = list_runs(file_system, folder, {.depth = 2, .runs = 8, .entries = 4096});
   std::string out;

@@ -35,7 +35,7 @@ int track_command(int argc, char** argv) {
   std::string run, tracker, project;
   bool once = false;
   CLI::App app{kTrackAbout, "lockstep track"};
-  app.add_option("run", run, "The run's folder; it may begin later")
+  app.add_option("run", run, "The run's folder; the run may start later")
       ->required()
       ->type_name("RUN_FOLDER");
   app.add_option("--to", tracker, "The tracker")

@@ -378,7 +378,7 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   const bool whole = j.is_object() && j.contains("step") && j.contains("slots") &&
                      j.contains("tokens") && j.contains("skipped_steps") && j.contains("identity");
   if (!whole)
-    return Error{Code::kCorrupt, text("the manifest's trainer state is not one of ours: ", json)};
+    return Error{Code::kCorrupt, text("cannot parse the trainer state of the manifest: ", json)};
   StateFields of(j);
   TrainerState s;
   of.integer("step", s.step, 0, kMostSteps);

@@ -106,7 +106,8 @@ Result<ChatTemplate> ChatTemplate::create(const std::string& name, const Tokeniz
 Result<std::vector<Passage>> ChatTemplate::passages(const Conversation& chat) const {
   LOCKSTEP_RETURN_IF_ERROR(check(chat, *family_));
   if (std::none_of(chat.messages.begin(), chat.messages.end(), is_assistant))
-    return Error{Code::kConfig, "the assistant says nothing: there is nothing to learn"};
+    return Error{Code::kConfig,
+                 "the conversation has no assistant message, so there is nothing to learn"};
   ChatWriter out(tokens_);
   LOCKSTEP_RETURN_IF_ERROR(family_->write(chat, out));
   if (!out.missing().empty())

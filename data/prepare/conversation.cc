@@ -87,7 +87,7 @@ Result<bool> is_learnt(const ordered_json& json, const std::string& role) {
 }
 
 Result<Message> message_of(const ordered_json& json) {
-  if (!json.is_object()) return Error{Code::kConfig, "a message is no object"};
+  if (!json.is_object()) return Error{Code::kConfig, "a message is not an object"};
   static const std::set<std::string> kUsed = {
       "role", "content", "from", "value", "tool_calls", "tool_call_id", "reasoning_content"};
   Message message;
@@ -159,9 +159,11 @@ Result<Messages> turns_of(const ordered_json& record) {
   if (messages) return messages_of(record["messages"], "messages");
   if (conversations) return messages_of(record["conversations"], "conversations");
   const std::string flags = flags_for(record);
-  return Error{Code::kConfig,
-               text("no list \"messages\" and no list \"conversations\"; there are: ",
-                    key_names(record), flags.empty() ? "" : "; for these: ", flags)};
+  return Error{
+      Code::kConfig,
+      text("the line has neither a list \"messages\" nor a list \"conversations\"; for other "
+           "fields (Alpaca rows, say) give --prompt-field and --response-field; its fields are: ",
+           key_names(record), flags.empty() ? "" : "; for these: ", flags)};
 }
 
 // Earlier turns. What was answered in them is learnt like other answers.
@@ -242,11 +244,12 @@ std::string python_json(const ordered_json& value) {
 Result<std::string> field_of(const ordered_json& object, const std::string& name) {
   const auto found = object.find(name);
   if (found == object.end()) {
-    return Error{Code::kConfig, text("no field \"", name, "\"; there are: ", key_names(object))};
+    return Error{Code::kConfig,
+                 text("it has no field \"", name, "\"; its fields are: ", key_names(object))};
   }
   if (!found->is_string())
     return Error{Code::kConfig,
-                 text("the field \"", name, "\" is no string but ", found->type_name())};
+                 text("the field \"", name, "\" is not a string but ", found->type_name())};
   return found->get<std::string>();
 }
 

@@ -36,7 +36,7 @@ Error json_fault(std::string_view line) {
   const size_t first = line.find_first_not_of(" \t\r\n");
   if (first == line.npos || line[first] != '{')
     return Error{Code::kConfig,
-                 text("the line is no JSON object",
+                 text("the line is not a JSON object",
                       first != line.npos && line[first] == '[' ? " but a list" : "")};
   std::string what;
   try {
@@ -46,7 +46,7 @@ Error json_fault(std::string_view line) {
     const size_t at = std::min(error.byte, line.size());
     if (what.find("surrogate") != what.npos)
       return Error{Code::kConfig,
-                   text("the line is no JSON object: near column ", at,
+                   text("the line is not a JSON object: near column ", at,
                         " a text has half of a surrogate pair (\\ud800 to \\udfff), which is no "
                         "character; write the character itself or both halves")};
     // The parser has read as far as the first letter that does not fit.
@@ -54,15 +54,15 @@ Error json_fault(std::string_view line) {
     for (const char* const word : {"NaN", "Infinity"})
       if (around.find(word) != around.npos)
         return Error{Code::kConfig,
-                     text("the line is no JSON object: near column ", at, " stands ", word,
+                     text("the line is not a JSON object: near column ", at, " stands ", word,
                           ", which JSON does not have; write null, or take the key out")};
-    return Error{Code::kConfig, text("the line is no JSON object: it is wrong or cut short near "
+    return Error{Code::kConfig, text("the line is not a JSON object: it is wrong or cut short near "
                                      "column ",
                                      at)};
   } catch (const nlohmann::json::exception& error) {
     what = error.what();
   }
-  return Error{Code::kConfig, "the line is no JSON object: " + what};
+  return Error{Code::kConfig, "the line is not a JSON object: " + what};
 }
 
 void drop_keys(ordered_json& object, const std::set<std::string>& keys) {

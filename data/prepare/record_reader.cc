@@ -76,7 +76,7 @@ class Window {
   // Errors: kConfig, what is left is longer than a record may be.
   Result<void> check_length(const std::string& place) const {
     if (static_cast<int64_t>(left().size()) <= kMaxRecordBytes) return {};
-    return error(text(place, " is above ", kMaxRecordBytes, " bytes: is this JSON lines?"));
+    return error(text(place, " has more than ", kMaxRecordBytes, " bytes: is this JSON lines?"));
   }
 
  private:

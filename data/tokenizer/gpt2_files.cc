@@ -26,7 +26,7 @@ Result<void> read_merge_lines(std::string_view contents, const Ids& ids,
     if (line.empty() || line.starts_with("#version")) continue;
     const auto both = split(line, ' ');
     if (both.size() != 2)
-      return Error{Code::kConfig, text("the merge \"", line, "\" is not of two tokens")};
+      return Error{Code::kConfig, text("the merge \"", line, "\" does not have two tokens")};
     LOCKSTEP_TRY(const Merge merge, read_merge(both[0], both[1], ids));
     merges.push_back(merge);
   }
@@ -103,7 +103,7 @@ Result<std::unique_ptr<Tokenizer>> read_files(const json& vocab, std::string_vie
     LOCKSTEP_RETURN_IF_ERROR(add_token(token, ids, parts));
   const SideWords::Name usual{kEndOfText, "GPT-2"};
   if (!side.eos && !ids.contains(kEndOfText))
-    return Error{Code::kConfig, "\"<|endoftext|>\", the end of a document, is not in there"};
+    return Error{Code::kConfig, "the vocabulary lacks \"<|endoftext|>\", the end of a document"};
   LOCKSTEP_TRY(parts.end_of_document, special(side.eos.value_or(usual), ids, parts));
   if (side.add_bos.value_or(false)) {
     LOCKSTEP_TRY(const uint32_t begin, special(side.bos.value_or(usual), ids, parts));
@@ -122,7 +122,7 @@ Result<std::unique_ptr<Tokenizer>> parse_gpt2_files(std::string_view encoder_jso
   try {
     return read_files(parse_json(encoder_json), vocab_bpe, side);
   } catch (const json::exception& e) {
-    return Error{Code::kConfig, text("not an encoder.json that can be read: ", e.what())};
+    return Error{Code::kConfig, text("cannot parse this encoder.json: ", e.what())};
   }
 }
 

@@ -187,7 +187,7 @@ Result<std::unique_ptr<Tokenizer>> parse_sentencepiece(std::string_view contents
     problem = e.what();
   }
   if (!problem.empty())
-    return Error{Code::kConfig, "not a SentencePiece model that can be read: " + problem};
+    return Error{Code::kConfig, "cannot parse this SentencePiece model: " + problem};
   auto parts = parts_of(*processor, contents, side);
   if (!parts.ok()) return parts.error();
   return std::unique_ptr<Tokenizer>(

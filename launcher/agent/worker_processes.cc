@@ -266,8 +266,9 @@ std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
     end.exit_code = kExitPeerLost;
   } else if (told_to_halt() && clock_.monotonic_ns() >= halt_by_ns_) {
     if (!std::exchange(worker.was_too_slow, true))
-      log_warning("worker ", worker.pid, " has not let go of its generation in ",
-                  kHaltNs / 1'000'000'000, " s: SIGKILL, and a new process takes its rank");
+      log_warning("worker ", worker.pid, " did not leave its generation within ",
+                  kHaltNs / 1'000'000'000,
+                  " s: it is killed (SIGKILL) and a new process takes its rank");
     kill(worker);
   }
   if (before != State::kRuns || worker.state == State::kRuns) return std::nullopt;

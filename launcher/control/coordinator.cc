@@ -138,9 +138,9 @@ Nodes Coordinator::plan() {
   if (nodes.count > 0 && options_.without != Rule::kP10)
     nodes.next_generation = roster_.max_promised() + 1;
   if (quorum_.first() && size_.enough_just_came(now_ns_))
-    record("waiting_for_nodes",
-           text(roster_.count_eligible(), " of ", options_.wanted_at_first(),
-                " are here, the others have ", options_.last_call_ns / (1000 * kMs), " s more"));
+    record("waiting_for_nodes", text(roster_.count_eligible(), " of ", options_.wanted_at_first(),
+                                     " nodes have joined; the others have ",
+                                     options_.last_call_ns / (1000 * kMs), " s more"));
   return nodes;
 }
 

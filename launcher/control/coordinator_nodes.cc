@@ -22,7 +22,7 @@ void Coordinator::on(const Report& report, int64_t now_ns, NodeActions& actions)
   // [P18] The job has gone on without this coordinator.
   if (report.committed > quorum_.base() && options_.without != Rule::kP18)
     return step_down(
-        text("node ", node.name, " runs generation ", report.committed, " of another one"));
+        text("node ", node.name, " runs generation ", report.committed, " of another coordinator"));
   LOCKSTEP_CHECK_RULE(P18, report.committed <= quorum_.base(), "node ", node.name, " runs ",
                       report.committed, ", base ", quorum_.base());
   if (report.stops > stops_ && quorum_.may_stop(roster_.count_voters())) {
@@ -42,8 +42,8 @@ bool Coordinator::refuses(const Report& report) {
   const bool runs = known != nullptr && known->index >= 0;
   if (!quorum_.first() && !runs && report.run != options_.run && !refused_.contains(report.id)) {
     const std::string why =
-        "its config is not that of the others in a key that all ranks share; "
-        "compare the command lines";
+        "its config differs from the coordinator's in a key that all ranks share; compare the "
+        "command lines";
     refused_[report.id] = {kExitConfig, why};
     record("node_refused", text("node ", report.name, ": ", why));
     if (known != nullptr) evict(*known, why);
@@ -73,7 +73,7 @@ Node& Coordinator::admit(const Report& report) {
   if (options_.bars_wrong_nodes && report.computes_wrongly) roster_.bar(node);
   if (options_.max_nodes > 1)
     record(node.barred ? "node_barred" : "node_joined",
-           report.name + (node.barred ? " runs no workers: it was barred before" : ""));
+           report.name + (node.barred ? " runs no workers: it was barred earlier" : ""));
   out().emplace_back(Changed{});
   return node;
 }
@@ -102,7 +102,7 @@ void Coordinator::bar_if_wrong(Node& node, const Report& report) {
   const auto wrong = std::find_if(report.exits.begin(), report.exits.end(),
                                   [](const WorkerExit& exit) { return exit.found_wrong(); });
   if (wrong == report.exits.end()) return;
-  bar(node, text("an audit found that the bits of rank ", wrong->rank, " are wrong"));
+  bar(node, text("an audit found wrong bits on rank ", wrong->rank));
 }
 
 // What the counters of a node's hardware say is written where it is new. A node is not barred while
@@ -119,8 +119,9 @@ void Coordinator::note_health(Node& node, const Report& report) {
   if (node.index >= 0 && !formation_.all_spawned()) return;
   if (can_do_without(node)) return bar(node, report.broken);
   if (formation_.in<Running>() != nullptr && !std::exchange(node.kept, true))
-    record("health",
-           text(named, "it stays, as the job could not go on without it: ", report.broken));
+    record(
+        "health",
+        text(named, "it keeps its workers, as the job cannot go on without it: ", report.broken));
 }
 
 bool Coordinator::can_do_without(const Node& node) const {
@@ -134,7 +135,7 @@ bool Coordinator::can_do_without(const Node& node) const {
 
 void Coordinator::bar(Node& node, const std::string& why) {
   roster_.bar(node);
-  record("node_barred", text("node ", node.name, " runs no more workers: ", why,
+  record("node_barred", text("node ", node.name, " is barred from running workers: ", why,
                              "; leave it out of the next job (sbatch --exclude)"));
   if (node.index >= 0) return leave_out(node, why);
   out().emplace_back(Changed{});
@@ -149,7 +150,7 @@ void Coordinator::replace(const ReplaceRank& action) {
   Node& node = *known;
   node.slow = true;
   const std::string why = text("rank ", action.rank, " is ", action.why);
-  record("node_replaced", text("a spare takes the place of node ", node.name, ": ", why));
+  record("node_replaced", text("a spare replaces node ", node.name, ": ", why));
   leave_out(node, why);
 }
 
@@ -167,7 +168,7 @@ void Coordinator::on(const PeerGone& event, int64_t now_ns, NodeActions& actions
   if (node == nullptr || formation_.in<Over>() != nullptr) return;
   LOCKSTEP_CHECK(node->heard_ns <= now_ns, "heard at ", node->heard_ns, ", gone at ", now_ns);
   node->gone_ns = now_ns;
-  if (formation_.in<Finishing>() != nullptr) evict(*node, "it has left");
+  if (formation_.in<Finishing>() != nullptr) evict(*node, "its agent has ended");
   settle();
 }
 

@@ -35,7 +35,7 @@ NodeActions JobNode::on(const NodeEvent& event, int64_t now_ns) {
     coordinator_ = std::make_unique<Coordinator>(std::move(options), std::move(*lead), now_ns_);
   }
   if (coordinator_ && member_.heard() && member_.follows().id != member_.id())
-    stop_leading({"another node leads"});
+    stop_leading({"another node coordinates the job"});
   LOCKSTEP_CHECK(!coordinator_ || left_ || member_.follows().id == member_.id(), "node ",
                  member_.id(), " leads and follows ", member_.follows().id);
   return std::exchange(out_, {});

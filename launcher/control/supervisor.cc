@@ -267,7 +267,7 @@ void Supervisor::conclude() {
   } else if (!all_of([&](const WorkerExit& e) { return !config(e); })) {
     finish(kExitConfig, "wrong config or input");
   } else if (!all_of([](const WorkerExit& e) { return !e.failed(); })) {
-    finish(kExitResume, "stopped; not every worker saved, the newest checkpoint counts");
+    finish(kExitResume, "stopped; not every worker saved, so the newest checkpoint remains");
   } else if (asked_to_stop_ns_ >= 0) {
     finish_stopped("stopped after saving");
   } else {

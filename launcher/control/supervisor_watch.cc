@@ -180,7 +180,7 @@ void Supervisor::enforce_grace() {
                     any_worker([this](const Worker& w) { return w.alive && stopped_for_good(w); });
   if (!over) return;
   const double waited_s = static_cast<double>(waited_ns) * 1e-9;
-  record("grace_over", -1, text("not gone ", fixed(waited_s, 1), " s after SIGTERM: killed"));
+  record("grace_over", -1, text("killed: still alive ", fixed(waited_s, 1), " s after SIGTERM"));
   kill_all();
 }
 

@@ -37,7 +37,8 @@ inline Result<Loaded> newest_valid(FileSystem& file_system, const std::filesyste
       }
     }
     problems += text("; ", entry.directory.filename().string(), ": ", problem);
-    if (!entry.has_manifest) continue;  // the rest of an attempt is nothing to fall back from
+    if (!entry.has_manifest && !entry.lost_manifest)
+      continue;  // the rest of an attempt is nothing to fall back from
     ++fallbacks;
     log_error("cannot use checkpoint ", entry.directory.string(), ": ", problem,
               "; falling back to the one before it");

@@ -142,7 +142,7 @@ TEST_F(AgentRun, RunsToTheEndAndShowsRankZero) {
 
 TEST_F(AgentRun, RestartsWithTheWorldSizesOfTheList) {
   options.supervisor.nproc_per_node = {2, 3, 1};
-  EXPECT_EQ(run({kSteps, "0:1:6:signal9", "1:2:14:signal11"}), 0);
+  EXPECT_EQ(run({kSteps, "0:1:6:!signal9", "1:2:14:!signal11"}), 0);
   EXPECT_THAT(world_sizes(), ElementsAre(2, 3, 1));
   std::vector<std::string> names;
   for (const Json& event : events())
@@ -344,7 +344,8 @@ TEST_F(AgentRun, AStopLetsWorkersSaveAndExits75) {
     ::kill(agent, signal);
     EXPECT_EQ(finish(), 75);
     EXPECT_EQ(events("stopped").size(), before + 1);
-    EXPECT_THAT(events("worker_exit").back()["reason"].get<std::string>(), HasSubstr("resume me"));
+    EXPECT_THAT(events("worker_exit").back()["reason"].get<std::string>(),
+                HasSubstr("start it again to resume"));
   }
   EXPECT_THAT(console(), HasSubstr("THE RESUME COMMAND"));
 }
