@@ -5,8 +5,8 @@
 #   lockstep ARGUMENT…   any other command, once, on the first node
 #
 # Statuses of launch: 0 done, 64 wrong config, 70 bug, 71 out of memory, 74 disk full or file too
-# large, 75 run it again to resume, 93 do not. Any other one: MAX_LAUNCHES launches came to none of
-# these.
+# large, 75 run it again to resume, 77 an audit found wrong bits (leave the named node out), 93 do
+# not run it again. Any other one: MAX_LAUNCHES launches ended with none of these.
 set -u
 launches=0
 : "${LOCKSTEP:?the program}" "${MAX_LAUNCHES:=4}" "${MIN_NODES:=1}"

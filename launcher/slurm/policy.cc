@@ -70,7 +70,7 @@ std::string decision_text(Policy policy, Happening happening) {
     case Happening::kStopAsked:
     case Happening::kCancelled: out = "save, "; break;
     case Happening::kFinished: out = "exit 0"; break;
-    case Happening::kGivenUp: out = "exit 64, 70, 71, 74 or 93"; break;
+    case Happening::kGivenUp: out = "exit 64, 70, 71, 74, 77 or 93"; break;
   }
   if (decision.then == Decision::Then::kRequeue) return out + "requeue, exit 0";
   if (happening != Happening::kFinished && happening != Happening::kGivenUp) out += "exit 75";
