@@ -23,9 +23,9 @@ using layout::ModelSpec;
 using layout::ScalingStrategy;
 
 constexpr const char* kPlanAbout =
-    R"(Predicts the memory of a rank in a training run, where in the step the peak is, how well the slots
-use W ranks, and what would fit. With --device it also predicts the time of a step by phase, the MFU,
-and all memory of device and host. It starts nothing unless --probe is given.
+    R"(Predicts the memory of a rank in a training run, where in the step the peak is, how well the
+slots use W ranks, and what would fit. With --device it also predicts the time of a step by phase,
+the MFU, and all memory of device and host. It starts nothing unless --probe is given.
 
 CONFIG.toml and --section.key value are those of `lockstep train`. Without a data set, give
 --model.vocab_size.

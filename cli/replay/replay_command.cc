@@ -30,9 +30,9 @@ using Path = std::filesystem::path;
 
 constexpr int kExitDifferent = 1;
 constexpr const char* kReplayAbout =
-    R"(Computes steps of a run again on this machine and compares the bits with those that the run logged,
-to tell a faulty node from bad data. It prints the first step that differs, and the units of the
-model whose weights or gradients differ in it.
+    R"(Computes steps of a run again on this machine and compares the bits with those that the run
+logged, to tell a faulty node from bad data. It prints the first step that differs, and the units
+of the model whose weights or gradients differ in it.
 
 It starts from the newest checkpoint before --from, or from the initial weights, and needs the data
 of the run. Any number of processes gives the same bits; another kind of CPU may not, and then a

@@ -4,8 +4,8 @@ import signal
 
 from agents import Agents
 from launched import Launch
-from lockstep_run import (EXIT_CONFIG, EXIT_RESUME, NO_CHECKPOINTS, TINY, Test, check, check_same, committed,
-                          events, metrics, send, tail, wait_until, whole_curve)
+from lockstep_run import (EXIT_CONFIG, EXIT_RESUME, NO_CHECKPOINTS, TINY, Test, check, check_same,
+                          committed, events, metrics, send, tail, wait_until, whole_curve)
 
 STEPS = 8
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 4}

@@ -344,8 +344,7 @@ TEST_F(AgentRun, AStopLetsWorkersSaveAndExits75) {
     ::kill(agent, signal);
     EXPECT_EQ(finish(), 75);
     EXPECT_EQ(events("stopped").size(), before + 1);
-    EXPECT_THAT(events("worker_exit").back()["reason"].get<std::string>(),
-                HasSubstr("start it again to resume"));
+    EXPECT_THAT(events("worker_exit").back()["reason"].get<std::string>(), HasSubstr("saved;"));
   }
   EXPECT_THAT(console(), HasSubstr("THE RESUME COMMAND"));
 }
