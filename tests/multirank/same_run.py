@@ -96,7 +96,7 @@ def taken_over(test, reference):
     stopped = first.await_stop()
     second = test.ranks(folder, 2, keys)
     second.expect(0)
-    send(stopped, signal.SIGCONT)
+    stopped.send_signal(signal.SIGCONT)
     first.expect(EXIT_RESUME)
     said = first.all_logs()
     check("another run has started in this folder, so this one ends" in said and
