@@ -36,7 +36,8 @@ Result<void> check_damage(const std::vector<CatalogEntry>& entries, const Config
   std::string damaged;
   for (const CatalogEntry& entry : entries) {
     if (entry.usable() || entry.suspect || entry.unread) return {};
-    if (entry.has_manifest) damaged += text("\n  ", entry.directory.string(), ": ", entry.problem);
+    if (entry.has_manifest || entry.lost_manifest)
+      damaged += text("\n  ", entry.directory.string(), ": ", entry.problem);
   }
   // A snapshot in memory may still be there.
   if (damaged.empty() || config.checkpoint.memory_interval > 0) return {};

@@ -226,12 +226,36 @@ class Teller {
                          : text("It ended with status ", launch_->exit_status,
                                 ", but not every rank saved; the newest checkpoint counts.");
     if (saved_step() < 0) account_.did = "It ended before there was a checkpoint.";
-    if (!saved)
+    const Failure unsaved = saved ? Failure() : first_unsaved();
+    if (unsaved.rank >= 0) {
+      account_.did +=
+          text(" The first that did not save: ", who_text(unsaved), ", ", unsaved.reason, ".");
+      account_.rank = unsaved.rank;
+      account_.node = unsaved.node;
+      account_.to_do = to_do_about(cause_of(unsaved), unsaved, false, saved_step());
+      account_.to_do.pop_back();
+    } else if (!saved)
       account_.to_do.push_back(
           "Give the ranks more time to save: launcher.grace_seconds, and the "
           "seconds of `--signal` under Slurm.");
     account_.to_do.push_back(resume_text(saved_step()));
     account_.chain = chain_of(*launch_, first_event("stop_requested"));
+  }
+
+  // A worker that failed while all were asked to stop, and was not killed for being late.
+  Failure first_unsaved() const {
+    Failure failure;
+    for (const auto& event : launch_->events) {
+      if (string_or_empty(event, "event") != "worker_exit") continue;
+      failure.reason = string_or_empty(event, "reason");
+      failure.exit = launcher::parse_cause(failure.reason);
+      const bool killed = failure.exit.agent_did == launcher::AgentDid::kKilled;
+      if (!failure.exit.failed() || launcher::control::peer_lost(failure.exit) || killed) continue;
+      failure.rank = integer_or(event, "rank", -1);
+      failure.node = string_or_empty(event, "node");
+      return failure;
+    }
+    return {};
   }
 
   size_t first_event(const std::string& name) const {

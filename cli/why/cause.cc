@@ -129,8 +129,7 @@ Cause cause_of_end(const LaunchRecord& launch) {
   if (words.find("cannot start workers") != words.npos) return Cause::kNoProgram;
   if (words.find("nodes") != words.npos || words.find("a node was lost") != words.npos)
     return Cause::kNoNodes;
-  if (launch.exit_status == launcher::kExitConfig) return by_signature(words, Cause::kConfig);
-  return by_signature(words, Cause::kBug);
+  return by_exit_code(static_cast<int>(launch.exit_status), words);
 }
 
 }  // namespace lockstep::cli

@@ -73,6 +73,20 @@ def a_checkpoint_without_a_file(test):
     check("NOT USABLE: rank_00001.h5 is missing" in lines[0] and "NOT" not in lines[1], lines)
 
 
+def checkpoints_without_manifests(test):
+    """--dry-run says what train says: nothing can be used, and it does not start over."""
+    launch = Launch(test, "copied", "2", KEYS)
+    launch.expect(0)
+    for manifest in launch.folder.glob("checkpoints/step_*/manifest.json"):
+        manifest.unlink()
+    words = [f"--{name}={each}" for name, each in (KEYS | {
+        "data.path": test.tokens(), "job.dump_folder": launch.folder}).items()]
+    for more in ([], ["--dry-run"]):
+        said = test.command("train", test.folder / "config.toml", *words, *more,
+                            status=EXIT_CONFIG)
+        check("or move the folder away to start from step 0" in said, said)
+
+
 def not_finite(test):
     launch = Launch(test, "nan", "2", KEYS | {"debug.nan_steps": "6"})
     launch.expect(EXIT_CONFIG)
@@ -163,9 +177,10 @@ def a_healthy_run(test):
 
 
 with Test("why") as test:
-    for case in (a_killed_worker, a_refused_command, a_checkpoint_without_a_file, not_finite,
-                 a_stop, an_agent_that_was_killed, a_stopped_worker, restarts_in_vain, a_full_disk,
-                 wrong_bits, a_lost_node, a_healthy_run):
+    for case in (a_killed_worker, a_refused_command, a_checkpoint_without_a_file,
+                 checkpoints_without_manifests, not_finite, a_stop, an_agent_that_was_killed,
+                 a_stopped_worker, restarts_in_vain, a_full_disk, wrong_bits, a_lost_node,
+                 a_healthy_run):
         with test.case(case.__name__.replace("_", " ")):
             case(test)
     with test.case("no run"):

@@ -247,6 +247,20 @@ TEST(WhyEnd, AStopThatDidNotSave_SaysSo) {
   EXPECT_EQ(told.cost.steps_again, 3);
 }
 
+TEST(WhyEnd, AStopOnAFullDisk_NamesTheDisk) {
+  ToldJob job(2);
+  job.steps(1, 9, 6);
+  job.feed(control::StopRequested{SIGTERM});
+  job.all_end(74);
+  const Account told = job.account();
+  EXPECT_THAT(told.what, HasSubstr("A stop was requested: SIGTERM"));
+  EXPECT_THAT(told.did,
+              HasSubstr("The first that did not save: rank 0 on node1, exit code 74 (disk "
+                        "full, or a file-size limit)."));
+  EXPECT_THAT(things_to_do(told), HasSubstr("Make room"));
+  EXPECT_EQ(told.cost.steps_again, 3);
+}
+
 TEST(WhyEnd, AWorkerThatDiesBeforeAStop_IsTheCause) {
   ToldJob job(2);
   job.steps(1, 9, 6);
