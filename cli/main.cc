@@ -38,6 +38,7 @@
 #include "cli/submit/submit_command.h"
 #include "cli/sweep/sweep_command.h"
 #include "cli/track/track_command.h"
+#include "cli/why/why_command.h"
 
 namespace {
 
@@ -81,6 +82,8 @@ constexpr Command kCommands[] = {
     {"doctor", lockstep::cli::doctor_command, "check whether this node is fit for a job"},
     {"status", lockstep::cli::status_command,
      "show the ranks of a run, their steps and what looks wrong"},
+    {"why", lockstep::cli::why_command,
+     "say why a run failed or stopped, what it cost, and what to do"},
     {"serve", lockstep::cli::serve_command, "show curves and state of runs in a browser"},
     {"checkpoint", lockstep::cli::checkpoint_command,
      "list, verify, compare, reshard, export, import, prune checkpoints"},

@@ -150,6 +150,10 @@ void ProgressPage::set_slot_us(int64_t microseconds) {
   layout_->slot_us.store(microseconds, std::memory_order_relaxed);
 }
 
+void ProgressPage::set_first_step(int64_t step) {
+  layout_->first_step.store(step, std::memory_order_relaxed);
+}
+
 void ProgressPage::touch() {
   layout_->unix_ns.store(system_clock().unix_ns(), std::memory_order_release);
 }
@@ -163,6 +167,7 @@ Progress ProgressPage::read() const {
   progress.committed_step = layout_->committed_step_plus_1.load(std::memory_order_relaxed) - 1;
   progress.snapshot_step = layout_->snapshot_step_plus_1.load(std::memory_order_relaxed) - 1;
   progress.slot_us = layout_->slot_us.load(std::memory_order_relaxed);
+  progress.first_step = layout_->first_step.load(std::memory_order_relaxed);
   return progress;
 }
 
@@ -207,6 +212,7 @@ void ProgressPage::next_turn() {
   layout_->committed_step_plus_1.store(0, std::memory_order_relaxed);
   layout_->snapshot_step_plus_1.store(0, std::memory_order_relaxed);
   set_slot_us(0);
+  set_first_step(0);
   set_save_phase(SavePhase::kIdle);
   set_phase(0, Phase::kStart);
   layout_->turn.store(static_cast<uint32_t>(Turn::kRun));

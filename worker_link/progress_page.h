@@ -38,6 +38,7 @@ struct Progress {
   int64_t committed_step = -1;  // newest step this worker knows to be committed
   int64_t snapshot_step = -1;   // newest one that all ranks hold in memory
   int64_t slot_us = 0;          // for one slot of the last step, without waiting for other ranks
+  int64_t first_step = 0;       // that it computed in this generation; 0: it has computed none
   int64_t unix_ns = 0;          // of the last change
 };
 
@@ -58,6 +59,7 @@ class ProgressPage {
   void set_committed_step(int64_t step);
   void set_snapshot_step(int64_t step);
   void set_slot_us(int64_t microseconds);
+  void set_first_step(int64_t step);  // before its phase says so
   // Says "alive" without a change of phase: once a slot.
   void touch();
   Progress read() const;
@@ -86,7 +88,7 @@ class ProgressPage {
     std::atomic<int32_t> phase, save_phase;
     std::atomic<int64_t> snapshot_step_plus_1;
     std::atomic<uint32_t> turn, serves_one;
-    std::atomic<int64_t> slot_us;
+    std::atomic<int64_t> slot_us, first_step;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}
   static Result<std::unique_ptr<ProgressPage>> map(const std::filesystem::path& path, int fd,

@@ -28,7 +28,8 @@ constexpr const char* kListExamples = R"(Examples:
   lockstep checkpoint list results/training/demo
   lockstep checkpoint list results/training/demo --json | jq '.[0].directory'
 
-The newest comes first. Exit status 1: none of them can be used.)";
+The newest comes first. One of which a file is missing is marked; `verify` reads the files. Exit
+status 1: none of them can be used.)";
 constexpr const char* kInspectExamples = R"(Examples:
   lockstep checkpoint inspect results/training/demo            # the newest one
   lockstep checkpoint inspect results/training/demo/checkpoints/step_00000100.g1-7f2a91
@@ -38,7 +39,8 @@ constexpr const char* kVerifyExamples = R"(Examples:
   lockstep checkpoint verify results/training/demo --threads 4 --json
 
 Of a folder, the newest checkpoint with a manifest is read, even if it is damaged and a resume would
-skip it. Exit status 1: something is damaged; each damaged place is printed.)";
+skip it. Exit status 1: something is damaged; each damaged place is printed. A missing index.h5 is
+printed too; it is no damage, because no load reads it.)";
 
 struct LookOptions {
   std::string directory;
@@ -46,12 +48,33 @@ struct LookOptions {
   int threads = 2;
 };
 
+// Says of an entry with a manifest which file of it is not there; looks at names alone.
+void note_missing_files(FileSystem& file_system, CatalogEntry& entry) {
+  if (!entry.committed) return;
+  const auto manifest = checkpoint::read_manifest(file_system, entry.directory);
+  const auto names = file_system.list(entry.directory);
+  std::string missing;
+  if (!manifest.ok()) missing = manifest.error().message;
+  if (!names.ok()) missing = names.error().message;
+  if (manifest.ok() && names.ok()) {
+    const std::set<std::string> there(names.value().begin(), names.value().end());
+    size_t count = 0;
+    for (const auto& file : manifest.value().files)
+      if (!there.contains(file.name) && ++count == 1) missing = text(file.name, " is missing");
+    if (count > 1) missing += text(", and ", count - 1, " more");
+  }
+  if (missing.empty()) return;
+  entry.committed = false;
+  entry.problem = missing;
+}
+
 int list(const LookOptions& options) {
   FileSystem& file_system = posix_file_system();
-  const auto listed = checkpoint::list_checkpoints(
+  auto listed = checkpoint::list_checkpoints(
       file_system, checkpoint::checkpoint_folder_of(file_system, options.directory));
   if (!listed.ok()) return fail_tool("list", listed.error());
-  const auto& entries = listed.value();
+  auto& entries = listed.value();
+  for (CatalogEntry& entry : entries) note_missing_files(file_system, entry);
   const CatalogEntry* const best = checkpoint::best_of(entries);
   ordered_json json = ordered_json::array();
   for (const CatalogEntry& e : entries) {
@@ -162,6 +185,15 @@ int inspect(const LookOptions& options) {
   return 0;
 }
 
+// "": it is there, or the save made none. No load reads it.
+std::string missing_index(FileSystem& file_system, const Path& directory) {
+  const auto manifest = checkpoint::read_manifest(file_system, directory);
+  const bool made = manifest.ok() && !manifest.value().index_xxh3.empty();
+  if (!made || file_system.exists(directory / checkpoint::kIndexName)) return "";
+  return text((directory / checkpoint::kIndexName).string(),
+              " is missing; no load reads it, and `lockstep checkpoint index` makes it again");
+}
+
 int verify(const LookOptions& options) {
   const auto directory = checkpoint::find_newest_saved(posix_file_system(), options.directory);
   if (!directory.ok()) return fail_tool("verify", directory.error());
@@ -177,16 +209,19 @@ int verify(const LookOptions& options) {
   if (!verified.ok()) return fail_tool("verify", verified.error());
   const double seconds = system_clock().monotonic_s() - start_s;
   const auto& problems = verified.value();
+  const std::string index = missing_index(posix_file_system(), directory.value());
   if (options.json) {
     ordered_json json{{"directory", directory.value().string()},
                       {"whole", problems.empty()},
                       {"seconds", seconds},
+                      {"missing", index},
                       {"problems", ordered_json::array()}};
     for (const auto& p : problems)
       json["problems"].push_back({{"where", p.where}, {"what", p.what}});
     print_json(json);
   } else {
     for (const auto& p : problems) std::cout << "DAMAGED  " << p.what << "\n";
+    if (!index.empty()) std::cout << "MISSING  " << index << "\n";
     std::cout << directory.value().string() << ": "
               << (problems.empty() ? "whole" : text(problems.size(), " problems")) << ", "
               << fixed(seconds, 2) << " s\n";

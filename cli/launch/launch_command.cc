@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
 #include "cli/launch/launch_in_allocation.h"
+#include "cli/launch/resume_check.h"
 #include "cli/serve/run_pages.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/model_tokenizer.h"
@@ -126,6 +127,7 @@ Result<layout::ModelSpec> check_inputs(Config& config) {
   };
   LOCKSTEP_TRY(const auto opened, open("train"));
   LOCKSTEP_RETURN_IF_ERROR(data::resolve_epochs(config, *opened));
+  if (checks_files) LOCKSTEP_RETURN_IF_ERROR(check_resume(file_system, config, spec));
   if (config.validation.freq == 0) return spec;
   if (const auto held_out = open("val"); !held_out)
     return held_out.error().in(

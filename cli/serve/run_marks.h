@@ -3,11 +3,11 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/json.h"
 #include "cli/serve/run_series.h"
+#include "cli/shared/event_list.h"
 
 namespace lockstep::cli {
 
@@ -24,13 +24,6 @@ struct Mark {
   std::string words;  // "generation 2, world size 3, after rank 1 killed by SIGKILL"
   bool operator==(const Mark&) const = default;
 };
-
-// The objects of events.jsonl, the newest `most` of them; lines that are none are counted.
-struct EventList {
-  std::vector<nlohmann::json> events;
-  int64_t damaged_lines = 0;
-};
-EventList parse_events(std::string_view contents, size_t most);
 
 // By step. The first start of a run is no mark.
 std::vector<Mark> marks_of(const std::vector<GenerationStart>& starts,

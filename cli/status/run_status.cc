@@ -7,10 +7,13 @@
 
 #include "base/environment.h"
 #include "base/json.h"
+#include "base/number.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
 #include "checkpoint/record/suspects.h"
+#include "cli/shared/event_list.h"
 #include "cli/shared/json_fields.h"
+#include "cli/shared/launch_record.h"
 #include "cli/shared/restart_count.h"
 #include "cli/shared/run_args.h"
 #include "cli/shared/run_listing.h"
@@ -110,6 +113,15 @@ layout::NodeRanks node_ranks(const std::vector<RankStatus>& ranks) {
   return sizes;
 }
 
+// Of a job that goes on with fewer nodes where some are lost; -1: it has another policy, or one
+// node.
+int64_t wanted_nodes(const Config& config) {
+  const auto counts = split(config.launcher.nnodes, ':');
+  if (config.launcher.on_node_loss != OnNodeLoss::kShrink || counts.empty()) return -1;
+  const int64_t most = parse_number(counts.back()).value_or(-1);
+  return most > 1 ? most : -1;
+}
+
 // Of the first launch in its folder there is nothing else yet.
 RunStatus waiting_for_first_nodes(RunStatus status) {
   status.state = "running";
@@ -185,10 +197,14 @@ Result<RunStatus> RunObserver::look() {
   add_config(status);
   if (config_) status.planned_steps = config_->training.steps;
   status.transport = transport_;
+  if (config_) status.wanted_nodes = wanted_nodes(*config_);
   add_rank_rates(status);
   add_audits(status);
   add_checkpoint(status);
   find_suspects(status);
+  const bool well = status.state == "done" && status.refused.empty();
+  if (status.over() && !well)
+    status.more = text("`lockstep why ", shell_quoted(folder_.string()), "` says more");
   return status;
 }
 
@@ -212,6 +228,12 @@ void RunObserver::add_state(RunStatus& status, bool here) const {
   status.state = found.state;
   const bool stopped = asked_to_stop_ && found.exit_status == launcher::kExitResume;
   if (found.state == "failed" && stopped) status.state = "stopped";
+  status.refused = refused_;
+  if (!refused_.empty() && found.state == "failed") {  // what it is, it was before
+    status.state = state_before_;
+    status.membership.exit_status = static_cast<int>(status_before_);
+    return;
+  }
   if (found.state != "running" || (here && launcher::is_alive(found.agent_pid))) return;
   double age_s = status.logged_age_s;
   if (const auto written = file_system_.written_unix_ns(folder_ / "workers.json")) {
@@ -335,9 +357,9 @@ void RunObserver::add_events(RunStatus& status) {
     asked_to_stop_ = failed_since_recovery_ = false;
     waiting_for_.clear();
     bool ended = false;
-    for (const std::string& line : split(contents.ok() ? contents.value() : "", '\n')) {
-      const json event = parse_json(line, /*allow_exceptions=*/false);
-      if (!event.is_object()) continue;
+    std::vector<json> events = parse_events(contents.ok() ? contents.value() : "", SIZE_MAX).events;
+    leave_out_refusal(events);
+    for (const json& event : events) {
       const std::string name = string_or_empty(event, "event");
       count.on(name);
       if (name == "stop_requested") asked_to_stop_ = true;
@@ -374,12 +396,25 @@ void RunObserver::add_events(RunStatus& status) {
     status.waiting_s = std::max(0.0, static_cast<double>(clock_.unix_ns()) * 1e-9 - waits_since_s_);
 }
 
+// A command that was refused does not change how the run is.
+void RunObserver::leave_out_refusal(std::vector<json>& events) {
+  refused_.clear();
+  const std::vector<LaunchRecord> launches = launches_of(events);
+  if (!newest_was_refused(launches)) return;
+  const LaunchRecord& before = launches[launches.size() - 2];
+  refused_ = launches.back().refusal();
+  state_before_ = before.end.empty() ? "agent_gone" : before.end;
+  status_before_ = before.exit_status;
+  events.resize(events.size() - launches.back().events.size());
+}
+
 void RunObserver::add_audits(RunStatus& status) const {
   if (!config_) return;
   const auto found = checkpoint::read_suspects(file_system_, config_->checkpoint_folder());
   if (!found) status.notes.push_back(found.error().message);
   for (const auto& each : found.ok() ? found.value() : decltype(found.value()){})
     status.audits.push_back(audit_text(each));
+  if (found) status.suspected = found.value();
 }
 
 void RunObserver::add_checkpoint(RunStatus& status) {

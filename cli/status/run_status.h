@@ -10,7 +10,9 @@
 
 #include "base/clock.h"
 #include "base/file_system.h"
+#include "base/json.h"
 #include "base/result.h"
+#include "checkpoint/record/suspects.h"
 #include "config/config.h"
 #include "launcher/host/run_files.h"
 
@@ -43,14 +45,18 @@ struct RunStatus {
   double tokens_per_s = -1, step_time_s = -1, logged_age_s = -1;
   int64_t checkpoint_step = -1;  // newest on disk that a resume takes
   double checkpoint_age_s = -1;
-  int64_t restarts = 0;                // starts of workers in this folder after a failure
-  std::string last_failure;            // "rank 1 killed by SIGKILL at step 17"
-  std::string last_error;              // that this rank logged before; "": none
-  bool failed_since_recovery = false;  // or since this launch began
-  std::string waiting_for;             // nodes: "1 are here, at least 2 must be"; "": none
-  double waiting_s = -1;               // since the first such word
-  std::vector<std::string> audits;     // a line for each that found something
-  std::vector<std::string> notes;      // what cannot be known from this host
+  int64_t restarts = 0;                         // starts of workers in this folder after a failure
+  std::string last_failure;                     // "rank 1 killed by SIGKILL at step 17"
+  std::string last_error;                       // that this rank logged before; "": none
+  std::string refused;                          // why the newest command was; "": it was not
+  bool failed_since_recovery = false;           // or since this launch began
+  std::string waiting_for;                      // nodes: "1 are here, at least 2 must be"; "": none
+  double waiting_s = -1;                        // since the first such word
+  std::vector<checkpoint::Suspects> suspected;  // by audits that found something
+  std::vector<std::string> audits;              // a line for each
+  std::vector<std::string> notes;               // what cannot be known from this host
+  std::string more;           // where more is said of how it ended; "": it is running
+  int64_t wanted_nodes = -1;  // that a run which shrinks had at first, if all came
 
   bool running() const { return state == "running"; }
   bool over() const { return !running() && state != "unknown"; }
@@ -79,6 +85,7 @@ class RunObserver {
   void add_logged_steps(RunStatus& status) const;
   void add_rank_rates(RunStatus& status) const;
   void add_events(RunStatus& status);
+  void leave_out_refusal(std::vector<nlohmann::json>& events);
   void add_audits(RunStatus& status) const;
   void add_checkpoint(RunStatus& status);
   bool is_here(const launcher::Membership& membership) const;
@@ -93,7 +100,9 @@ class RunObserver {
   std::string transport_;
   int64_t config_generation_ = -1;
   int64_t events_bytes_ = -1, restarts_ = 0;
-  bool asked_to_stop_ = false;  // the newest launch
+  bool asked_to_stop_ = false;          // the newest launch
+  std::string refused_, state_before_;  // of a command that was refused; the state before it
+  int64_t status_before_ = -1;
   std::string last_failure_, last_error_;
   bool failed_since_recovery_ = false;
   std::string waiting_for_;

@@ -55,6 +55,15 @@ std::string suspects_text(const RunStatus& status) {
   return others == 0 ? first : text(first, " (and ", others, " more)");
 }
 
+// " on 2 of 3 nodes"; "": it has all that were wanted.
+std::string fewer_nodes(const RunStatus& status) {
+  const auto& nodes = status.membership.nodes;
+  const auto members = std::count_if(nodes.begin(), nodes.end(),
+                                     [](const auto& node) { return node.first_rank >= 0; });
+  if (members < 1 || members >= status.wanted_nodes) return "";
+  return text(" on ", members, " of ", status.wanted_nodes, " nodes");
+}
+
 std::string running_text(const RunStatus& status) {
   if (!status.waiting_for.empty())
     return text("waiting for nodes for ", duration_text(status.waiting_s), ": ",
@@ -65,7 +74,7 @@ std::string running_text(const RunStatus& status) {
   if (!suspects.empty()) return text("running, but ", suspects);
   const bool starts =
       !all_step(status) && std::none_of(status.ranks.begin(), status.ranks.end(), steps);
-  return starts ? text("starting; ", phases_of(status)) : "running";
+  return starts ? text("starting; ", phases_of(status)) : text("running", fewer_nodes(status));
 }
 
 }  // namespace

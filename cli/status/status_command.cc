@@ -28,7 +28,8 @@ seconds since its last sign of life, its tokens a second, and what looks wrong w
 stopped, silent, behind the others, or a save that failed. - means unknown (-1 in JSON). Then it
 shows the nodes with their ranks if there are several, and the step, loss and speed of the run, the
 last checkpoint, the restarts after a failure and the last failure. Notes say what this host cannot
-see. For a run that srun or torchrun started, without an agent, it shows what rank 0 logged.
+see. Of a run that failed or stopped, `lockstep why` says more. For a run that srun or torchrun
+started, without an agent, it shows what rank 0 logged.
 
   --watch   shows it again every second, in place on a terminal, until the run has ended
   --json    as one JSON object; with --watch one a line

@@ -64,7 +64,7 @@ function show(run) {
   at('progress').textContent = `loss ${loss}, ${number(run.tokens_per_s, 0)} tokens/s, ` +
       `${number(run.step_time_s, 3)} s a step, ${number(run.eta_s, 0)} s to go, ` +
       `last step logged ${number(run.logged_age_s, 1)} s ago`;
-  at('now').textContent = run.state_text;
+  at('now').textContent = run.state_text + (run.more ? `; ${run.more}` : '');
   at('state').textContent = `generation ${run.generation}, world size ${run.world_size}, ` +
       `last checkpoint: step ${number(run.checkpoint_step, 0)}, ` +
       `${number(run.checkpoint_age_s, 0)} s ago, ` +

@@ -111,6 +111,10 @@ std::string status_text(const RunStatus& status) {
   if (membership.exit_status >= 0) out += text("  exit_status ", membership.exit_status);
   out += "\n" + (status.ranks.empty() ? "" : table(status)) + nodes_lines(status) +
          steps_line(status) + state_line(status) + text("now: ", state_text(status), "\n");
+  if (!status.refused.empty())
+    out += text("refused: the newest command did not start and changed nothing: ", status.refused,
+                "\n");
+  if (!status.more.empty()) out += text("more: ", status.more, "\n");
   for (const std::string& suspect : suspects(status)) out += text("suspect: ", suspect, "\n");
   for (const std::string& audit : status.audits) out += text("audit: ", audit, "\n");
   for (const std::string& line : membership.health) out += text("health: ", line, "\n");
@@ -139,6 +143,9 @@ std::string status_json(const RunStatus& status, bool compact) {
                     {"restarts", status.restarts},
                     {"last_failure", status.last_failure},
                     {"last_error", status.last_error},
+                    {"refused", status.refused},
+                    {"more", status.more},
+                    {"wanted_nodes", status.wanted_nodes},
                     {"suspects", suspects(status)},
                     {"audits", status.audits},
                     {"health", membership.health},

@@ -15,7 +15,7 @@
 #include "checkpoint/record/attempt.h"
 #include "checkpoint/record/suspects.h"
 #include "checkpoint/snapshot/memory_tier.h"
-#include "config/identity_difference.h"
+#include "config/same_training.h"
 #include "core/train/agreement.h"
 #include "core/train/identity.h"
 #include "core/train/snapshot_load.h"
@@ -71,23 +71,6 @@ Result<std::vector<checkpoint::Suspects>> read_suspects_of(FileSystem& file_syst
   return found;
 }
 
-// What moments are kept in is not in the identity of a run that keeps them in fp32.
-Result<void> same_moments(const TrainerState& state, const Config& config,
-                          const std::string& where) {
-  const std::string_view key = "optimizer.state_dtype";
-  FloatType was = FloatType::kFloat32;
-  for (const std::string& line : state.identity)
-    if (line.starts_with(text(key, "=")))
-      was = choice_of<FloatType>(line.substr(key.size() + 1)).value_or(was);
-  const FloatType is = config.optimizer.state_dtype;
-  if (was == is) return {};
-  return Error{Code::kConfig,
-               text("the run in ", where, " keeps AdamW's moments in ", was,
-                    " but the config says ", key, " = ", is, ": give --", key, " ", was,
-                    ", or start a new run from these weights with another --job.dump_folder and "
-                    "--checkpoint.initial_load_path")};
-}
-
 Result<TrainerState> state_of(const checkpoint::Manifest& manifest, const std::string& where) {
   auto state = TrainerState::from_json(manifest.trainer_state);
   if (!state) return state.error().in(where);
@@ -100,32 +83,8 @@ Result<TrainerState> state_of(const checkpoint::Manifest& manifest, const std::s
 Result<TrainerState> same_run(const checkpoint::Manifest& manifest, const Config& config,
                               const std::string& where) {
   LOCKSTEP_TRY(TrainerState state, state_of(manifest, where));
-  if (state.slots != config.slots())
-    return Error{
-        Code::kConfig,
-        text("the run in ", where, " has ", state.slots, " slots a step but the config says ",
-             config.slots(), "; the number of slots is part of the run: give --training.slots ",
-             state.slots, ", or start a new run with another --job.dump_folder")};
-  for (const LineDifference& d : differing_lines(state.identity, identity_lines(config)))
-    if (d.name == "optimizer.name" && d.was != "(absent)")
-      return Error{Code::kConfig, text("the run in ", where, " is trained by optimizer.name = ",
-                                       d.was, " but the config says ", d.is,
-                                       ", whose state is different: give --optimizer.name ", d.was,
-                                       ", or start a new run from these weights with another "
-                                       "--job.dump_folder and --checkpoint.initial_load_path")};
-  LOCKSTEP_RETURN_IF_ERROR(same_moments(state, config, where));
+  LOCKSTEP_RETURN_IF_ERROR(can_go_on(state.identity, state.slots, config, where));
   return state;
-}
-
-// The keys of the config that make another model of it than the checkpoint's: "model.dim:
-// checkpoint 64, config 128"; "" where it is not the config that says so.
-std::string other_model(const TrainerState& state, const Config& config) {
-  std::string all;
-  for (const LineDifference& d : differing_lines(state.identity, identity_lines(config))) {
-    if (!d.name.starts_with("model.") || d.was == "(absent)" || d.is == "(absent)") continue;
-    all += text(all.empty() ? "" : "; ", d.name, ": checkpoint ", d.was, ", config ", d.is);
-  }
-  return all;
 }
 
 // "memory (generation 3, 2 part(s), 1 of them kept by a buddy)"
@@ -152,11 +111,9 @@ struct Loader {
     const auto matched =
         checkpoint::check_match(manifest, model_pieces(step.units()), parameter_names(step.units()),
                                 checkpoint::Surplus::kRefused);
-    const std::string keys = matched.ok() ? "" : other_model(state, config);
-    if (keys.empty()) return matched;
-    return Error{matched.error().code,
-                 text("the config describes another model than the checkpoint: ", keys,
-                      "; undo this change, or start a new run with another --job.dump_folder")};
+    const std::string other = matched.ok() ? "" : other_model(state.identity, config);
+    if (other.empty()) return matched;
+    return Error{matched.error().code, other};
   }
 
   Result<LoadedPart> from_disk(const std::string& directory, Resumed& resumed) {

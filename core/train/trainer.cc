@@ -121,10 +121,11 @@ Result<void> Trainer::run() {
                config_.training.steps,
                state_.step < config_.training.steps ? ", and validation.patience is exhausted"
                                                     : "; raise training.steps to train longer");
-  if (env_.rank() == 0)
+  else if (env_.rank() == 0)
     log_notice("Training starts at step ", state_.step + 1,
                "; tps, tflops and mfu are per rank, and the number of ranks is ",
                env_.world_size());
+  env_.progress.set_first_step(state_.step + 1);
   bool stop = false;
   bool warm = false;
   LOCKSTEP_RETURN_IF_ERROR(validate_what_was_left_out(stop));

@@ -336,6 +336,7 @@ void Agent::carry_out(const LoggedEvent& action) {
 void Agent::record(LoggedEvent event) {
   if (!events_) return;
   event.unix_ns = clock_.unix_ns();
+  if (!wire_) name_host(event);
   unwritten_.push_back(std::move(event));
 }
 
@@ -387,6 +388,8 @@ void Agent::conclude(const control::Leave& action) {
              "; earlier failures are in ", (options_.dump_folder / "events.jsonl").string());
   if (action.exit_status == kExitDone) return;
   control::log_end(action.exit_status, action.reason);
+  log_info("`lockstep why ", shell_quoted(options_.dump_folder.string()),
+           "` says what happened and what to do");
   if (action.exit_status != kExitConfig && !options_.resume_command.empty())
     log_info("to resume from the newest checkpoint: ", options_.resume_command);
 }

@@ -277,7 +277,7 @@ void Coordinator::feed(const JobEvent& event) {
     } else if (const auto* slow = std::get_if<ReplaceRank>(&action)) {
       replace(*slow);
     } else if (const auto* said = std::get_if<LoggedEvent>(&action)) {
-      out().emplace_back(with_pids(*said));
+      out().emplace_back(with_places(*said));
     } else if (auto* running = formation_.in<Running>()) {
       (std::holds_alternative<KillWorkers>(action) ? running->kill : running->stop) = true;
       orders_changed_ = true;
@@ -286,9 +286,14 @@ void Coordinator::feed(const JobEvent& event) {
   if (std::holds_alternative<Started>(event)) out().emplace_back(Changed{});
 }
 
-LoggedEvent Coordinator::with_pids(LoggedEvent event) const {
+LoggedEvent Coordinator::with_places(LoggedEvent event) const {
   if (event.rank >= 0) event.pid = formation_.pid_of(event.rank);
-  if (event.event == "spawned") event.pids = formation_.all_pids();
+  if (event.rank >= 0) event.node = formation_.node_name_of(event.rank);
+  if (event.event != "spawned") return event;
+  event.pids = formation_.all_pids();
+  if (options_.max_nodes == 1) return event;  // its agent knows where it is
+  for (int64_t rank = 0; rank < formation_.world_size(); ++rank)
+    event.nodes.push_back(formation_.node_name_of(rank));
   return event;
 }
 

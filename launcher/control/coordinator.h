@@ -83,7 +83,7 @@ class Coordinator {
   void commit();
   void tell_exits();
   void feed(const JobEvent& event);
-  LoggedEvent with_pids(LoggedEvent event) const;
+  LoggedEvent with_places(LoggedEvent event) const;
   GenerationSize::Counted counted() const;
   void finish(const Finish& action);
   void step_down(std::string reason, bool succeeded = false);

@@ -68,6 +68,12 @@ std::vector<int32_t> Formation::all_pids() const {
   return pids;
 }
 
+const std::string& Formation::node_name_of(int64_t rank) const {
+  static const std::string unknown;
+  const auto index = static_cast<size_t>(per_node() > 0 ? rank / per_node() : 0);
+  return index < names_.size() ? names_[index] : unknown;
+}
+
 Progress Formation::progress_of(int64_t rank) const {
   const auto at = static_cast<size_t>(rank);
   return at < samples_.size() ? samples_[at].progress : Progress{};
@@ -96,6 +102,8 @@ void Formation::prepare(const Prepare& generation, std::vector<Node*> members, s
                  size, " of ", generation.nodes, " nodes, ", generation.world_size, " ranks");
   generation_ = number;
   members_ = std::move(members);
+  names_.clear();
+  for (const Node* member : members_) names_.push_back(member == nullptr ? "" : member->name);
   for (size_t i = 0; i < members_.size(); ++i) {
     LOCKSTEP_CHECK(members_[i] != nullptr && members_[i]->index < 0 && !members_[i]->ready,
                    "member ", i, " of generation ", number);

@@ -81,6 +81,7 @@ class Formation {
   const Node* node_of(int64_t rank) const;  // null: it is lost
   int32_t pid_of(int64_t rank) const;       // -1: it is not known
   std::vector<int32_t> all_pids() const;
+  const std::string& node_name_of(int64_t rank) const;  // also when it is lost; "": unknown
   Progress progress_of(int64_t rank) const;
   // The nodes that may take over from `coordinator`: two members far apart in the order of nodes,
   // so that the loss of one rack does not take both.
@@ -122,6 +123,7 @@ class Formation {
   AnyState state_;
   int64_t generation_;
   std::vector<Node*> members_;
+  std::vector<std::string> names_;  // of the members, also of those that are lost since
   std::vector<Sample> samples_;
   std::string nonce_;  // tells this generation's store from that of another coordinator
 };

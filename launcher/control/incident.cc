@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/number.h"
 #include "base/text.h"
 
 namespace lockstep::launcher {
@@ -73,10 +74,47 @@ std::string cause_text(const WorkerExit& exit) {
     return text("killed by ", signal_text(exit.signal),
                 exit.no_memory ? " (the kernel killed processes of its node because memory ran "
                                  "out: see `lockstep plan`)"
-                               : "");
+                : exit.signal == SIGKILL && exit.agent_did == AgentDid::kKilled
+                    ? " (its agent stopped it)"
+                    : "");
   const char* meaning = exit_meaning(exit.exit_code);
   if (*meaning == '\0') return text("exit code ", exit.exit_code);
   return text("exit code ", exit.exit_code, " (", meaning, ")");
+}
+
+// The inverse of cause_text.
+WorkerExit parse_cause(std::string_view words) {
+  constexpr std::string_view kStopped = "stopped (SIGSTOP), ", kSilent = "no progress for ",
+                             kKilled = "killed by ", kExit = "exit code ";
+  WorkerExit exit;
+  std::string_view rest = words;
+  if (rest.starts_with(kStopped)) {
+    exit.stopped = true;
+    rest.remove_prefix(kStopped.size());
+  }
+  if (rest.starts_with(kSilent)) {
+    const std::string_view number = rest.substr(kSilent.size());
+    exit.hung_s = parse_hex_float(std::string(number.substr(0, number.find(' ')))).value_or(0);
+    if (exit.hung_s <= 0) exit.hung_s = 0.1;  // it was rounded
+    return exit;
+  }
+  if (rest.starts_with(kKilled)) {
+    rest.remove_prefix(kKilled.size());
+    const std::string_view name = rest.substr(0, rest.find(" ("));
+    for (int signal = 1; signal <= SIGRTMAX && exit.signal == 0; ++signal)
+      if (signal_text(signal) == name) exit.signal = signal;
+    exit.no_memory = rest.find("memory ran out") != rest.npos;
+    if (rest.ends_with(" (its agent stopped it)")) exit.agent_did = AgentDid::kKilled;
+    return exit;
+  }
+  if (rest.starts_with(kExit)) {
+    const std::string_view number = rest.substr(kExit.size());
+    const auto code = parse_number(number.substr(0, number.find(' ')));
+    exit.exit_code = static_cast<int>(code.value_or(kExitBug));
+    return exit;
+  }
+  exit.node_lost = words;
+  return exit;
 }
 
 int failure_status(const WorkerExit& exit) {
@@ -104,12 +142,49 @@ std::string last_error(std::string_view log) {
   return std::string(said.substr(0, said.find('\n')));
 }
 
+// A step that a rank computes follows one that all have completed.
+void Pace::note(const Progress& progress, int64_t now_ns) {
+  if (progress.phase < Phase::kStep) return;
+  done = std::max(done, computing(progress.phase) ? progress.step - 1 : progress.step);
+  if (!computing(progress.phase) || progress.step <= front) return;
+  if (first < 0) {
+    first = progress.step;
+    first_ns = now_ns;
+  }
+  front = progress.step;
+  front_ns = now_ns;
+}
+
+double Pace::step_s() const {
+  if (front <= first) return -1;
+  return static_cast<double>(front_ns - first_ns) * 1e-9 / static_cast<double>(front - first);
+}
+
+int64_t Incident::redone_steps() const {
+  if (!recovered() || done_step < 0) return -1;
+  return std::max<int64_t>(0, done_step - first_step + 1);
+}
+
+double Incident::redone_s() const {
+  const int64_t steps = redone_steps();
+  if (steps < 0 || (steps > 0 && step_s < 0)) return -1;
+  return steps == 0 ? 0 : step_s * static_cast<double>(steps);
+}
+
 std::string phases_text(const Incident& incident) {
   return text("detect ", fixed(incident.detect_ms, 0), " ms, stop ", fixed(incident.stop_ms, 0),
               " ms, agree ", fixed(incident.agree_ms, 0), " ms, respawn ",
               fixed(incident.respawn_ms, 0), " ms, restore ", fixed(incident.restore_ms, 0),
               " ms, first step ", fixed(incident.first_step_ms, 0),
               " ms: ", fixed(incident.total_ms(), 0), " ms");
+}
+
+std::string redone_text(int64_t steps, double seconds) {
+  if (steps < 0) return "";
+  if (steps == 0) return "no step is computed again";
+  return text(counted(steps, "step"),
+              seconds < 0 ? "" : text(" (about ", fixed(seconds, seconds < 10 ? 1 : 0), " s)"),
+              steps == 1 ? " is" : " are", " computed again");
 }
 
 std::string incident_table(const std::vector<Incident>& incidents) {
@@ -123,7 +198,9 @@ std::string incident_table(const std::vector<Incident>& incidents) {
     append_consequences(incident, out);
     if (incident.recovered())
       out += text("    cost   ", phases_text(incident), "; world size ", incident.next_world_size,
-                  ", first new step ", incident.first_step, "\n");
+                  ", continued from step ", incident.first_step,
+                  incident.redone_steps() < 0 ? "" : ", ",
+                  redone_text(incident.redone_steps(), incident.redone_s()), "\n");
     else if (incident.next_world_size > 0)
       out += text("    cost   restarted with world size ", incident.next_world_size,
                   ", no step completed\n");

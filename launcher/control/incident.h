@@ -58,11 +58,23 @@ struct Sample {
 
 // "killed by SIGKILL", "exit code 70 (bug)", "no progress for 120 s".
 std::string cause_text(const WorkerExit& exit);
+// What such words say, apart from rank, progress and log lines: cause_text gives them again.
+WorkerExit parse_cause(std::string_view words);
 // Of lines that processes have logged (base/log.h), what the last error says. "": there is none.
 std::string last_error(std::string_view log);
 std::string signal_text(int signal);  // "SIGKILL"
 // The status with which to end when `exit` is the reason and nothing may be restarted.
 int failure_status(const WorkerExit& exit);
+
+// How far a generation has come, and how fast.
+struct Pace {
+  int64_t first = -1, front = -1;      // steps that were seen to be computed; -1: none
+  int64_t first_ns = 0, front_ns = 0;  // when each was seen first
+  int64_t done = -1;                   // the newest step that is complete; -1: unknown
+
+  void note(const Progress& progress, int64_t now_ns);
+  double step_s() const;  // of the mean step; -1: unknown
+};
 
 // One failure of a generation. Times in ms; -1: did not get that far.
 struct Incident {
@@ -77,8 +89,13 @@ struct Incident {
   double restore_ms = -1;                // -> one of them computes: state is loaded
   double first_step_ms = -1;             // -> it completed a step
   int64_t first_step = -1;               // ... this one
+  int64_t done_step = -1;                // the last one that was done before; -1: unknown
+  double step_s = -1;                    // a step took so long before; -1: unknown
 
   bool recovered() const { return first_step_ms >= 0; }
+  // Steps that were done before the failure and are computed again; -1: unknown.
+  int64_t redone_steps() const;
+  double redone_s() const;  // about so long; -1: unknown
   double total_ms() const {
     return detect_ms + stop_ms + agree_ms + respawn_ms + restore_ms + first_step_ms;
   }
@@ -86,6 +103,8 @@ struct Incident {
 
 // "detect 1 ms, stop 12 ms, agree 0 ms, respawn 3 ms, restore 140 ms, first step 700 ms: 856 ms"
 std::string phases_text(const Incident& incident);
+// "no step is computed again", "95 steps (about 9.0 s) are computed again"; "": nobody knows.
+std::string redone_text(int64_t steps, double seconds);
 // The closing table: each failure, what followed from it, what recovery cost. Empty without any.
 std::string incident_table(const std::vector<Incident>& incidents);
 

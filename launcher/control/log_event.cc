@@ -18,13 +18,15 @@ void log_event(const LoggedEvent& event, int64_t min_nodes) {
     log_warning(generation, ": rank ", event.rank, " lost a peer at step ", event.step,
                 ", because another rank or node failed; stopping the others");
   } else if (event.event == "failure_detected") {
-    log_error(generation, ": rank ", event.rank, " ", event.reason, " at step ", event.step,
+    const std::string place = event.node.empty() ? "" : text(" on ", event.node);
+    log_error(generation, ": rank ", event.rank, place, " ", event.reason, " at step ", event.step,
               "; stopping the others");
   } else if (event.event == "generation_start") {
     log_info(generation, " starts with ", event.reason);
   } else if (event.event == "recovered") {
-    log_info(generation, ": recovered, training continues from step ", event.step, ": ",
-             event.reason);
+    const std::string redone = redone_text(event.redone_steps, event.redone_s);
+    log_info(generation, ": recovered, training continues from step ", event.step, "; ", redone,
+             redone.empty() ? "" : "; ", event.reason);
   } else if (event.event == "stop_requested") {
     const bool at_once = event.reason.ends_with(" again");
     const char* more =

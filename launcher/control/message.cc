@@ -12,7 +12,7 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr uint8_t kVersion = 7;
+constexpr uint8_t kVersion = 8;
 
 template <typename T>
 concept Enumeration = std::is_enum_v<T>;
@@ -86,7 +86,8 @@ void fields(Io& io, T& m) {
   } else if constexpr (std::is_same_v<Plain, Peer>) {
     all(m.id, m.address);
   } else if constexpr (std::is_same_v<Plain, Progress>) {
-    all(m.step, m.phase, m.save_phase, m.committed_step, m.snapshot_step, m.slot_us, m.unix_ns);
+    all(m.step, m.phase, m.save_phase, m.committed_step, m.snapshot_step, m.slot_us, m.first_step,
+        m.unix_ns);
   } else if constexpr (std::is_same_v<Plain, Sample>) {
     fields(io, m.progress);
     io(m.stopped);

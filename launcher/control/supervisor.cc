@@ -94,6 +94,7 @@ void Supervisor::form() {
                  state_name(state_));
   state_ = State::kForming;
   stop_ = {};
+  pace_ = {};
   exits_.clear();
   phase_start_ns_ = now_ns_;
   generation_ = std::max(generation_, nodes_.next_generation);
@@ -172,6 +173,7 @@ void Supervisor::note_exit(const WorkerExit& exit) {
   workers_[rank].alive = false;
   workers_[rank].last.progress = exit.progress;
   note_progress(exit.progress);
+  pace_.note(exit.progress, now_ns_);
   note_first_step(workers_[rank]);
   exits_.push_back({exit, stop_.killed});
 }
@@ -194,6 +196,12 @@ void Supervisor::begin_failure(double detect_ms) {
   incident.generation = generation_;
   incident.world_size = world_size();
   incident.detect_ms = detect_ms;
+  if (pace_.step_s() >= 0) step_s_ = pace_.step_s();
+  incident.step_s = step_s_;
+  incident.done_step = pace_.done;
+  // What was lost before is lost until a step follows.
+  if (pace_.done < 0 && !incidents_.empty() && !incidents_.back().recovered())
+    incident.done_step = incidents_.back().done_step;
   incidents_.push_back(incident);
   stop_.killed = true;
   if (any_alive()) actions_.emplace_back(KillWorkers{});

@@ -72,7 +72,7 @@ class Supervisor {
     Sample last;
     int64_t changed_ns = 0;
     int64_t stopped_ns = -1;  // seen stopped from then on, without progress; -1: it runs
-    int64_t base_step = -1;   // the step it was computing when first seen to compute
+    int64_t base_step = -1;   // the first step that it computed in this generation
   };
   enum class Reason { kNone, kFailure, kResume, kUser };
   // How a generation is stopped.
@@ -133,6 +133,8 @@ class Supervisor {
   std::vector<SeenExit> exits_;    // of this generation, in the order seen
   int64_t asked_to_stop_ns_ = -1;  // for the first time; -1: it was not
   bool first_step_pending_ = false;
+  Pace pace_;           // of this generation
+  double step_s_ = -1;  // of the last generation that has a pace
   Nodes nodes_;
   bool waiting_ = true;         // forming, without a generation under way
   int64_t phase_start_ns_ = 0;  // of the recovery phase that runs, or of a stop that was asked

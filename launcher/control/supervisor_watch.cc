@@ -72,6 +72,7 @@ void Supervisor::look_at(Worker& worker, const Sample& sample) {
     worker.stopped_ns = now_ns_;
   worker.last = sample;
   note_progress(sample.progress);
+  pace_.note(sample.progress, now_ns_);
   note_first_step(worker);
   note_computing(worker);
 }
@@ -87,13 +88,17 @@ void Supervisor::note_first_step(const Worker& worker) {
   Incident& incident = incidents_.back();
   incident.first_step_ms = since_ms(phase_start_ns_);
   incident.first_step = worker.base_step;
-  record("recovered", -1, phases_text(incident), worker.base_step);
+  LoggedEvent recovered{"recovered", generation_,           world_size(),
+                        -1,          phases_text(incident), worker.base_step};
+  recovered.redone_steps = incident.redone_steps();
+  recovered.redone_s = incident.redone_s();
+  actions_.emplace_back(std::move(recovered));
 }
 
 void Supervisor::note_computing(Worker& worker) {
   const Progress& progress = worker.last.progress;
   if (worker.base_step >= 0 || !computing(progress.phase)) return;
-  worker.base_step = progress.step;
+  worker.base_step = progress.first_step > 0 ? progress.first_step : progress.step;
   if (!first_step_pending_ || incidents_.empty() || incidents_.back().restore_ms >= 0) return;
   incidents_.back().restore_ms = since_ms(phase_start_ns_);
   phase_start_ns_ = now_ns_;

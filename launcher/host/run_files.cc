@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/environment.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -23,6 +24,10 @@ Json event_json(const LoggedEvent& event) {
   if (event.exit_status >= 0) json["exit_status"] = event.exit_status;
   if (!event.reason.empty()) json["reason"] = event.reason;
   if (!event.error.empty()) json["error"] = event.error;
+  if (!event.node.empty()) json["node"] = event.node;
+  if (!event.nodes.empty()) json["nodes"] = event.nodes;
+  if (event.redone_steps >= 0) json["redone_steps"] = event.redone_steps;
+  if (event.redone_s >= 0) json["redone_s"] = event.redone_s;
   return json;
 }
 
@@ -58,6 +63,11 @@ Membership::Member member_from(const Json& json) {
 }
 
 }  // namespace
+
+void name_host(LoggedEvent& event) {
+  if (event.rank >= 0) event.node = host_name();
+  if (event.event == "spawned") event.nodes.assign(event.pids.size(), host_name());
+}
 
 Result<EventLog> EventLog::open(FileSystem& file_system, const std::filesystem::path& path) {
   auto opened = file_system.exists(path) ? file_system.open(path) : file_system.create(path);

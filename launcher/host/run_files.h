@@ -16,7 +16,8 @@
 namespace lockstep::launcher {
 
 // {"t": unix seconds, "event": …, "generation": …, "world_size": …}, then "rank", "pid", "pids",
-// "step", "exit_status", "reason", "error" where they mean something.
+// "step", "exit_status", "reason", "error", "node", "nodes", "redone_steps", "redone_s" where they
+// mean something.
 struct LoggedEvent {
   std::string event;
   int64_t generation = 0, world_size = 0;
@@ -26,9 +27,17 @@ struct LoggedEvent {
   pid_t pid = -1;
   std::vector<pid_t> pids = {};
   int exit_status = -1;
-  int64_t unix_ns = 0;     // when it happened
-  std::string error = {};  // of a failure: the last one that the rank has logged
+  int64_t unix_ns = 0;                  // when it happened
+  std::string error = {};               // of a failure: the last one that the rank has logged
+  std::string node = {};                // where that rank runs, or ran
+  std::vector<std::string> nodes = {};  // the same of all ranks
+  // Of a recovery: so many steps are computed again, and about how long they took before.
+  int64_t redone_steps = -1;
+  double redone_s = -1;
 };
+
+// Says where the ranks of an event are: all of them on this host.
+void name_host(LoggedEvent& event);
 
 // Owns the file. Borrows the file system. One agent writes it at a time; one that
 // coordinated until it was stopped may wake up and add a line to those written since.

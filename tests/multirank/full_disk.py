@@ -1,48 +1,19 @@
 """A disk that fills up, or goes away, during a save: training continues, nothing is lost, and saves
 are tried again. The disk is a tmpfs, so this test needs the right to mount one."""
 import json
-import os
 import re
 import resource
 import signal
-import subprocess
 
 from launched import Launch
 from lockstep_run import (EXIT_CONFIG, EXIT_DISK_FULL, RUN_TIMEOUT_S, TINY, Test, check, check_same,
                           committed, step_of, tail, wait_until, whole_curve)
+from small_disk import DISK_BYTES, Disk
 
 STEPS = 30
 KEYS = TINY | {"training.steps": STEPS, "checkpoint.interval": 2, "checkpoint.when_busy": "wait",
                "checkpoint.keep_latest_k": 2}
 AT_ONCE = {"checkpoint.outage_minutes": 0}
-DISK_BYTES = 8 << 20
-AS_ROOT = [] if os.geteuid() == 0 else ["sudo", "-n"]
-
-
-class Disk:
-    """A small file system at the checkpoint folder, and a file that takes its room."""
-
-    def __init__(self, test, name):
-        self.folder = test.folder / name
-        self.root = self.folder / "checkpoints"
-        self.root.mkdir(parents=True)
-        done = subprocess.run([*AS_ROOT, "mount", "-t", "tmpfs", "-o",
-                               f"size={DISK_BYTES},uid={os.geteuid()}", "lockstep_test",
-                               str(self.root)], capture_output=True, text=True, check=False)
-        check(done.returncode == 0, "cannot mount a tmpfs, which this test needs:", done.stderr)
-        test.mounts.append(str(self.root))
-        self.ballast = self.root / "ballast"
-
-    def free_bytes(self):
-        disk = os.statvfs(self.root)
-        return disk.f_bavail * disk.f_frsize
-
-    def leave(self, free_bytes):
-        """Takes all room but `free_bytes`."""
-        self.ballast.write_bytes(bytes(self.free_bytes() - free_bytes))
-
-    def attempts(self):
-        return sorted(path.name for path in self.root.glob("step_*"))
 
 
 def checkpoint_bytes(test):

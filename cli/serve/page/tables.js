@@ -98,7 +98,7 @@ const Tables = (() => {
       {head: 'Tokens/s', cell: (rank) => count(rank.tokens_per_s)},
       {head: 'Suspect', text: 'text wide', cell: (rank) => rank.suspect || ''},
     ], status.workers || [], (rank) => rank.suspect ? 'wrong' : '');
-    return [...(status.suspects || []), ...(status.health || []), ...(status.notes || [])].join(' · ') ||
+    return [...(status.more ? [status.more] : []), ...(status.suspects || []), ...(status.health || []), ...(status.notes || [])].join(' · ') ||
         ((status.workers || []).length === 0 ? 'No agent says how the ranks of this run are.' : '');
   }
 

@@ -72,7 +72,11 @@ def check_writing(folder, source):
     assert "step 0 " in run("inspect", folder / "i")
 
     (pathlib.Path(imported) / "index.h5").unlink()
+    said = run("verify", imported)
+    assert "MISSING" in said and "index.h5 is missing" in said and "whole" in said, said
+    assert "index.h5" in json.loads(run("verify", imported, "--json"))["missing"]
     run("index", imported)
+    assert json.loads(run("verify", imported, "--json"))["missing"] == ""
     assert (pathlib.Path(imported) / "index.h5").stat().st_size > 0
 
     model = out / "model.safetensors"
@@ -153,6 +157,9 @@ def check_wrong_input(folder, source):
     hurt = folder / "hurt" / source.name
     shutil.copytree(source, hurt)
     (hurt / "rank_00001.h5").unlink()
+    listed = run("list", hurt.parent, expect=1)
+    assert "NOT USABLE: rank_00001.h5 is missing" in listed, listed
+    assert json.loads(run("list", hurt.parent, "--json", expect=1))[0]["committed"] is False
     for words in (("export", hurt, folder / "x"),
                   ("reshard", hurt, folder / "x", "--world-size", 2)):
         refused(*words, say="rank_00001.h5")

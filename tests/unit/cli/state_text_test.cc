@@ -42,6 +42,18 @@ TEST(StateText, OfARunThatGoesOn) {
   EXPECT_EQ(state_text(suspect), "running, but rank 1 is suspect: stopped (and 1 more)");
 }
 
+TEST(StateText, OfAJobWithFewerNodesThanWanted_CountsThem) {
+  RunStatus status = in_phases({Phase::kStep, Phase::kStep});
+  status.membership.nodes = {{.name = "n1", .address = "", .first_rank = 0},
+                             {.name = "n2", .address = "", .first_rank = 1},
+                             {.name = "n3", .address = "", .first_rank = -1}};
+  EXPECT_EQ(state_text(status), "running") << "of which it is not known how many were wanted";
+  status.wanted_nodes = 3;
+  EXPECT_EQ(state_text(status), "running on 2 of 3 nodes") << "one is a spare";
+  status.wanted_nodes = 2;
+  EXPECT_EQ(state_text(status), "running");
+}
+
 TEST(StateText, OfARunThatRecoversOrWaits) {
   RunStatus status = in_phases({Phase::kLoad, Phase::kStep, Phase::kLoad});
   status.ranks[1].alive = false;

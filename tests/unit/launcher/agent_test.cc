@@ -157,7 +157,7 @@ TEST_F(AgentRun, RestartsWithTheWorldSizesOfTheList) {
   EXPECT_EQ(events("worker_exit").size(), 6u);
   EXPECT_GE(events("recovered")[0]["step"], 5);  // after the commit of step 4
   EXPECT_THAT(console(), HasSubstr("rank 2 killed by SIGSEGV, at step 14, step"));
-  EXPECT_THAT(console(), HasSubstr("recovered, training continues from step "));
+  EXPECT_THAT(console(), testing::ContainsRegex("continues from step [0-9]+; .* computed again"));
 }
 
 TEST_F(AgentRun, SurvivorsKeepTheirProcesses) {
@@ -221,7 +221,7 @@ TEST_F(AgentRun, WhoDoesNotLetGoIsKilled) {
     EXPECT_NE(spawned[1]["pids"][rank], spawned[0]["pids"][rank]);
   for (const Json& exit : events("worker_exit")) {
     if (exit["generation"] != 0) continue;
-    EXPECT_EQ(exit["reason"], "killed by SIGKILL");
+    EXPECT_THAT(exit["reason"].get<std::string>(), testing::StartsWith("killed by SIGKILL"));
   }
 }
 

@@ -28,6 +28,7 @@ Report full_report() {
   report.samples.resize(2);
   report.samples[1].stopped = true;
   report.samples[1].progress.save_phase = SavePhase::kVoting;
+  report.samples[1].progress.first_step = 201;
   return report;
 }
 
@@ -67,6 +68,7 @@ TEST(ControlMessage, EveryKindRoundTrips) {
   EXPECT_EQ(report.broken, full_report().broken);
   EXPECT_EQ(report.health, full_report().health);
   EXPECT_EQ(report.samples[1].progress.save_phase, SavePhase::kVoting);
+  EXPECT_EQ(report.samples[1].progress.first_step, 201);
 }
 
 TEST(ControlMessage, AnotherVersionIsRefused) {

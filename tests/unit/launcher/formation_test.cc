@@ -13,6 +13,8 @@ constexpr NodeId kLeader = 1;
 class FormationTest : public testing::Test {
  protected:
   void SetUp() override {
+    first_.name = "n1";
+    second_.name = "n2";
     formation_.prepare({.generation = 5, .world_size = 4, .nodes = 2}, {&first_, &second_}, "nonce",
                        100);
   }
@@ -108,6 +110,8 @@ TEST_F(FormationTest, ALostNodeEndsItsWorkers) {
   ASSERT_EQ(event.exits.size(), 1u);  // the other one had ended before
   EXPECT_EQ(event.exits[0].rank, 3);
   EXPECT_NE(event.exits[0].node_lost.find("silence"), std::string::npos);
+  EXPECT_EQ(formation_.node_name_of(3), "n2") << "an event names it still";
+  EXPECT_EQ(formation_.node_name_of(4), "");
   formation_.lose(first_, "silence");
   EXPECT_TRUE(formation_.all_ended());
 }

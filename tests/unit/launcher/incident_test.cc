@@ -36,6 +36,35 @@ TEST(Incident, NamesCauses) {
   EXPECT_EQ(signal_text(SIGRTMAX + 1).find("signal "), 0u);
 }
 
+TEST(Incident, WordsOfACause_SayTheSameAgain) {
+  std::vector<WorkerExit> exits(9);
+  exits[0].signal = SIGKILL;
+  exits[1].signal = SIGKILL;
+  exits[1].no_memory = true;
+  exits[2].signal = SIGKILL;
+  exits[2].agent_did = AgentDid::kKilled;
+  exits[3].signal = SIGRTMAX;
+  exits[4].exit_code = 76;
+  exits[5].exit_code = 3;
+  exits[6].hung_s = 12.5;
+  exits[7].hung_s = 5;
+  exits[7].stopped = true;
+  exits[8].node_lost = "node n2 lost: its connection has ended";
+  for (const WorkerExit& exit : exits)
+    EXPECT_EQ(cause_text(parse_cause(cause_text(exit))), cause_text(exit));
+  EXPECT_EQ(cause_text(exits[2]), "killed by SIGKILL (its agent stopped it)");
+  EXPECT_TRUE(parse_cause(cause_text(exits[1])).no_memory);
+  EXPECT_EQ(parse_cause("exit code x").exit_code, kExitBug);
+}
+
+TEST(Incident, StepsThatAreComputedAgainAreSaidWithTheirTime) {
+  EXPECT_EQ(redone_text(-1, -1), "");
+  EXPECT_EQ(redone_text(0, 0), "no step is computed again");
+  EXPECT_EQ(redone_text(1, -1), "1 step is computed again");
+  EXPECT_EQ(redone_text(95, 9.04), "95 steps (about 9.0 s) are computed again");
+  EXPECT_EQ(redone_text(95, 90.4), "95 steps (about 90 s) are computed again");
+}
+
 TEST(Incident, TheLastErrorOfALogIsFound) {
   EXPECT_EQ(last_error("[lockstep] now - ERROR - one\n[lockstep] now - ERROR - two - 2\nmore\n"),
             "two - 2");
@@ -68,7 +97,11 @@ TEST(Incident, TheTableSaysWhatFailedFirstWhatFollowedAndTheCost) {
   EXPECT_THAT(table, HasSubstr("| last words"));
   EXPECT_THAT(table, HasSubstr("rank 0 exit code 76 (lost a peer)"));
   EXPECT_THAT(table, HasSubstr("respawn 3 ms, restore 5 ms, first step 4 ms: 15 ms; "
-                               "world size 3"));
+                               "world size 3, continued from step 41\n"));
+  incident.done_step = 44;
+  incident.step_s = 0.5;
+  EXPECT_THAT(incident_table({incident}),
+              HasSubstr("continued from step 41, 4 steps (about 2.0 s) are computed again\n"));
   incident.next_world_size = 0;
   incident.first_step_ms = -1;
   EXPECT_THAT(incident_table({incident}), HasSubstr("not restarted"));

@@ -44,6 +44,10 @@ TEST_F(RunFiles, EventsAreAppendedAndATornLineIsEnded) {
   event.reason = "not \xff UTF-8 \"quoted\"\n";
   event.unix_ns = 1'800'000'000'500'000'000;
   event.error = "disk full: /run/x";
+  event.node = "n1";
+  event.nodes = {"n1", "n2"};
+  event.redone_steps = 95;
+  event.redone_s = 9.5;
   log->append(event);
   const auto lines = split(read_file(fs, folder / "events.jsonl").value(), '\n');
   ASSERT_EQ(lines.size(), 4u);
@@ -53,6 +57,10 @@ TEST_F(RunFiles, EventsAreAppendedAndATornLineIsEnded) {
   EXPECT_EQ(json["rank"], 0);
   EXPECT_FALSE(json.contains("pid"));
   EXPECT_EQ(json["error"], "disk full: /run/x");
+  EXPECT_EQ(json["node"], "n1");
+  EXPECT_EQ(json["nodes"][1], "n2");
+  EXPECT_EQ(json["redone_steps"], 95);
+  EXPECT_EQ(json["redone_s"], 9.5);
   EXPECT_EQ(json["t"], 1'800'000'000.5);
 }
 

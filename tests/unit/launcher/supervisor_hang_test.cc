@@ -157,5 +157,45 @@ TEST(Supervisor, AStoppedProcessIsKilledFiveSecondsAfterTheStopWasAsked) {
   }
 }
 
+// Looks are rarer than steps: the page says which one was the first.
+TEST(Supervisor, AStepThatNoLookSaw_IsTheFirstOfItsGeneration) {
+  Driver d(workers(1));
+  d.start();
+  for (int step = 196; step <= 300; ++step) {
+    d.now += kSecond / 10;
+    d.tick(step);
+  }
+  d.on(WorkersExited{{killed(0, SIGKILL)}, d.now});
+  d.on(Started{});
+  Tick late = d.page(204);
+  late.samples[0].progress.first_step = 201;
+  d.on(late);
+  late.samples[0].progress.step = 205;
+  d.on(late);
+  const Incident& incident = d.supervisor.incidents()[0];
+  EXPECT_EQ(incident.first_step, 201);
+  EXPECT_EQ(incident.redone_steps(), 99) << "of 299";
+  EXPECT_NEAR(incident.redone_s(), 9.9, 1e-6);
+}
+
+TEST(Supervisor, StepsLostBeforeARecoveryThatFailed_AreLostStill) {
+  Driver d(workers(1));
+  d.start();
+  for (const int step : {1, 2, 3}) {
+    d.now += kSecond;
+    d.tick(step);
+  }
+  d.on(WorkersExited{{killed(0, SIGKILL)}, d.now});
+  d.on(Started{});
+  d.tick(0, Phase::kLoad);
+  d.on(WorkersExited{{killed(0, SIGKILL)}, d.now});  // before its first step
+  d.on(Started{});
+  d.tick(1);
+  d.tick(2);
+  EXPECT_EQ(d.supervisor.incidents()[0].redone_steps(), -1);
+  EXPECT_EQ(d.supervisor.incidents()[1].redone_steps(), 2);
+  EXPECT_NEAR(d.supervisor.incidents()[1].redone_s(), 2, 1e-6);
+}
+
 }  // namespace
 }  // namespace lockstep::launcher::control

@@ -462,6 +462,7 @@ TEST(Supervisor, FirstStepAfterARestartClosesTheRecovery) {
   EXPECT_DOUBLE_EQ(incident.restore_ms, 50);
   EXPECT_DOUBLE_EQ(incident.first_step_ms, 50);
   EXPECT_EQ(incident.first_step, 4);
+  EXPECT_EQ(incident.redone_steps(), 1);
 }
 
 }  // namespace

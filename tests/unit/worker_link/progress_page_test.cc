@@ -35,7 +35,9 @@ TEST(ProgressPage, AnotherMappingSeesEveryStore) {
   worker->set_save_phase(SavePhase::kVoting);
   worker->set_committed_step(10);
   worker->set_snapshot_step(11);
+  worker->set_first_step(9);
   const Progress progress = agent->read();
+  EXPECT_EQ(progress.first_step, 9);
   EXPECT_EQ(progress.step, 12);
   EXPECT_EQ(progress.phase, Phase::kUpdate);
   EXPECT_EQ(progress.save_phase, SavePhase::kVoting);
