@@ -114,7 +114,7 @@ def sources(test):
         check(f"{test.folder}: this is not a run's folder (no run_args.json), a checkpoint" in said,
               said)
         said = test.command("generate", test.folder / "nowhere", status=EXIT_CONFIG)
-        check("nowhere: no such folder" in said, said)
+        check("nowhere: there is no such folder, and Lockstep downloads nothing" in said, said)
     return run
 
 
