@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Tokens a second of `lockstep generate` and of transformers with its cache, on one model with random
-weights, one run after the other, on the same cores:
+"""Tokens a second of `lockstep generate` and of transformers with its cache, on one model with
+random weights, one run after the other, on the same cores:
 
     .deps/reference/bin/python bench/generate_speed.py --bin build/release/bin --threads 2
 
-Loading is not counted: times are those between the first token and the last one. With random weights
-greedy tokens say nothing about a model, so that only the number of tokens counts."""
+Loading is not counted: times are those between the first token and the last one. With random
+weights greedy tokens say nothing about a model: only their number counts."""
 import argparse
 import json
 import os
@@ -109,9 +109,10 @@ def main():
                 for name, run in (("lockstep", lockstep), ("transformers", reference)):
                     took = run(args, folder, tokens)
                     rate = (tokens - 1) / took["s"]
-                    print(f"{args.size} {args.dtype} {tokens:4} tokens {name:12} {rate:7.2f} tokens/s "
-                          f"{1000 / rate:7.1f} ms a token, first token after "
-                          f"{took['first_token_s']:.2f} s, {took['cpu_s']:.1f} s of CPU", flush=True)
+                    print(f"{args.size} {args.dtype} {tokens:4} tokens {name:12} {rate:7.2f} "
+                          f"tokens/s {1000 / rate:7.1f} ms a token, first token after "
+                          f"{took['first_token_s']:.2f} s, {took['cpu_s']:.1f} s of CPU",
+                          flush=True)
 
 
 if __name__ == "__main__":

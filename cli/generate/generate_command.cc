@@ -43,7 +43,7 @@ prepared with, or else that of the folder if Lockstep knows it (docs/DATA.md), o
 --chat-template. An answer ends where the model ends it, or after --tokens.
 
 Examples:
-  lockstep generate results/training/demo --prompt 'HAMLET.' --tokens 300
+  lockstep generate results/training/demo --prompt 'HAMLET.' --tokens 200
   lockstep generate results/training/demo --temperature 0 --tokens 80
   lockstep generate exported --prompt 'Once upon a time' --top-p 0.9 --stop '\n\n'
   lockstep generate exported --prompts questions.txt --top-k 40 --json > answers.jsonl
@@ -196,6 +196,7 @@ Result<void> chat(const GenerateOptions& o, const SampledModel& model) {
   SamplingOptions sampling = o.sampling;
   sampling.ends = model.ends;
   sampling.ends.push_back(words.end_of_answer());
+  sampling.fewer = true;
   data::Conversation said;
   if (!o.system.empty()) said.messages.push_back({"system", o.system});
   const bool by_hand = ::isatty(STDIN_FILENO) == 1;

@@ -85,8 +85,8 @@ Result<SampledModel> of_folder(FileSystem& file_system, const fs::path& folder,
   return model;
 }
 
-// What of its config the flags of a run say about lengths. A model of a folder may see more than the
-// run trained on.
+// What a run's config says about lengths. A model of a folder may see more than the run trained
+// on.
 void take_context(FileSystem& file_system, const Config& config, SampledModel& model) {
   model.context = model.trained_length = config.training.seq_len;
   if (config.model.hf_assets_path.empty()) return;

@@ -106,14 +106,14 @@ std::vector<std::string> worker_arguments(const SampledModel& model, const Sampl
 
 }  // namespace
 
-Result<int64_t> tokens_in_context(int64_t context, int64_t wanted, int64_t prompt) {
+Result<int64_t> tokens_in_context(int64_t context, int64_t wanted, int64_t prompt, bool fewer) {
   const int64_t asked = wanted > 0 ? wanted : kDefaultTokens;
   if (context == 0 || prompt + asked <= context) return asked;
   if (prompt >= context)
     return Error{Code::kConfig,
                  text("the prompt has ", prompt, " tokens, and the model's context has room for ",
                       context, " with the new ones; give a shorter prompt")};
-  if (wanted == 0) return context - prompt;
+  if (wanted == 0 || fewer) return context - prompt;
   return Error{Code::kConfig,
                text("the prompt has ", prompt, " tokens and --tokens asks for ", wanted,
                     " more, but the model's context is ", context, " tokens; give --tokens ",
@@ -127,7 +127,7 @@ Result<void> sample_texts(const SampledModel& model, const SamplingOptions& o,
   int64_t seen = 0;
   for (const auto& prompt : prompts) {
     LOCKSTEP_TRY(const int64_t count,
-                 tokens_in_context(model.context, o.tokens, std::ssize(prompt)));
+                 tokens_in_context(model.context, o.tokens, std::ssize(prompt), o.fewer));
     counts.push_back(count);
     seen = std::max(seen, std::ssize(prompt) + count);
   }

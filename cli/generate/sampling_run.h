@@ -14,6 +14,7 @@ struct SamplingOptions {
   int64_t tokens = 0;  // 0: not given, kDefaultTokens or what the model's context has room for
   int64_t top_k = 0, seed = 42, together = 8, threads = 0;
   double temperature = 0.8, top_p = 1;
+  bool fewer = false;  // draw fewer tokens where the context has no room for all of them
   std::vector<std::string> stops;
   std::vector<uint32_t> ends;
 };
@@ -43,6 +44,7 @@ Result<void> sample_texts(const SampledModel& model, const SamplingOptions& opti
                           const std::function<bool()>& interrupted, const TextWatcher& watcher);
 
 // How many new tokens a prompt of so many gets; context 0: not known. Errors: kConfig, as above.
-Result<int64_t> tokens_in_context(int64_t context, int64_t wanted, int64_t prompt);
+Result<int64_t> tokens_in_context(int64_t context, int64_t wanted, int64_t prompt,
+                                  bool fewer = false);
 
 }  // namespace lockstep::cli

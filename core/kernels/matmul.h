@@ -13,8 +13,9 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 void multiply_add(const at::Tensor& a, const at::Tensor& b, at::Tensor& out, double beta,
                   double alpha);
 
-// While one lives, the above multiply matrices on the CPU row by row (core/kernels/row_kernels.h): a
-// row's bits do not depend on the other rows. Of this thread alone. Requires: `a` is contiguous.
+// While one lives, the above multiply matrices on the CPU row by row
+// (core/kernels/row_kernels.h): a row's bits do not depend on the other rows. Of this thread
+// alone. Requires: `a` is contiguous.
 class RowByRow {
  public:
   RowByRow();

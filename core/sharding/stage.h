@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/kernels/documents.h"
-#include "core/kernels/key_value_cache.h"
+#include "core/sharding/key_value_cache.h"
 #include "core/sharding/unit.h"
 #include "layout/round_plan.h"
 

@@ -76,6 +76,7 @@ TEST(TokensInContext, WhatFitsIsGiven_WhatDoesNotIsAnError) {
             kDefaultTokens);
   EXPECT_EQ(tokens_in_context(100, 0, 10).value(), 90);  // not given: what there is room for
   EXPECT_EQ(tokens_in_context(100, 90, 10).value(), 90);
+  EXPECT_EQ(tokens_in_context(100, 95, 10, /*fewer=*/true).value(), 90);
   EXPECT_EQ(tokens_in_context(0, 5000, 10).value(), 5000);  // the context is not known
   const auto more = tokens_in_context(100, 91, 10);
   ASSERT_FALSE(more.ok());

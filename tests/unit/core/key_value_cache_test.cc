@@ -1,6 +1,6 @@
 // Generation's forward: a token at a time with a cache against all of them at once, bit for bit;
 // and against the trainer's own forward, whose products add in another order.
-#include "core/kernels/key_value_cache.h"
+#include "core/sharding/key_value_cache.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -1,4 +1,4 @@
-#include "core/train/generate.h"
+#include "core/train/sampling/generate.h"
 
 #include <algorithm>
 #include <map>

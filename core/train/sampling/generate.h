@@ -10,7 +10,7 @@
 #include "base/file_system.h"
 #include "config/config.h"
 #include "core/train/model_weights.h"
-#include "core/train/token_sampler.h"
+#include "core/train/sampling/token_sampler.h"
 
 namespace lockstep::core {
 

@@ -1,4 +1,4 @@
-#include "core/kernels/key_value_cache.h"
+#include "core/sharding/key_value_cache.h"
 
 #include <ATen/ops/empty.h>
 #include <algorithm>

@@ -6,8 +6,8 @@
 
 namespace lockstep::core {
 
-// As transformers has them, in this order: softmax(logits / temperature), among the top_k likeliest,
-// among the fewest of these whose probabilities reach top_p of all.
+// As transformers has them, in this order: softmax(logits / temperature), among the top_k
+// likeliest, among the fewest of these whose probabilities reach top_p of all.
 struct Sampling {
   double temperature = 0.8;  // 0: always the likeliest
   int64_t top_k = 0;         // 0: all

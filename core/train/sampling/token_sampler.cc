@@ -1,4 +1,4 @@
-#include "core/train/token_sampler.h"
+#include "core/train/sampling/token_sampler.h"
 
 #include <algorithm>
 #include <numeric>

@@ -1,11 +1,11 @@
-// Keys and values of the tokens that sequences have so far, by layer: what generation keeps, so that
-// a new token costs one row of each product. A forward of new tokens goes through the same stages as
-// one of whole sequences (SlotInput); each block's attention asks the cache in place of
+// Keys and values of the tokens that sequences have so far, by layer: what generation keeps, so
+// that a new token costs one row of each product. A forward of new tokens goes through the same
+// stages as one of whole sequences (SlotInput); each block's attention asks the cache in place of
 // Kernels::attention. On the CPU every row is worked on by itself, in fp32 from queries to the
 // result: its bits depend on its sequence alone, not on what else is in the forward.
-// Legend: R rows of a forward, H query heads, K key heads, E head_dim, V vocabulary.
-// Memory: 2 K E elements of the compute dtype a layer and token. A sequence's grows with it, by half
-// and by kStep tokens at least, and never beyond what it may hold.
+// Legend: R rows of a forward, H query heads, K key heads, E head_dim.
+// Memory: 2 K E elements of the compute dtype a layer and token. A sequence's memory grows with it,
+// by half and by kStep tokens at least, and never beyond what it may hold.
 // Thread: the training thread.
 #pragma once
 
@@ -38,8 +38,8 @@ class KeyValueCache {
   // The rows of the forward that follows; their sequences have these tokens from now on. Returns
   // the positions of all rows.
   std::vector<int64_t> begin(std::span<const NewTokens> rows);
-  // Of one layer in this forward: keeps the keys and values of qkv [R, (H + 2K) E], as projected and
-  // rotated, and returns what its queries give, [R, H*E].
+  // Of one layer in this forward: keeps the keys and values of qkv [R, (H + 2K) E], as projected
+  // and rotated, and returns what its queries give, [R, H*E].
   at::Tensor attention(int64_t layer, const AttentionShape& shape, const at::Tensor& qkv);
   int64_t bytes() const;
 
