@@ -21,9 +21,9 @@
 #include "core/device/devices.h"
 #include "core/train/device_probe.h"
 #include "core/train/evaluate.h"
-#include "core/train/generate.h"
 #include "core/train/process.h"
 #include "core/train/same_run.h"
+#include "core/train/sampling/generate.h"
 #include "core/train/trainer.h"
 #include "core/train/turns.h"
 #include "launcher/control/incident.h"
@@ -238,25 +238,31 @@ Result<void> evaluate(Config config) {
   return {};
 }
 
-// stdin: {"ids": [...], "count": n, "temperature": x, "top_k": k, "seed": s, "vocab": v, "ends":
-// [...], "of_folder": b, "checkpoint": path or ""}; stdout: one id a line, at once.
+// stdin: {"prompts": [[ids]…], "counts": [n…], "temperature": x, "top_k": k, "top_p": p, "seed": s,
+// "vocab": v, "ends": [...], "together": n, "of_folder": b, "checkpoint": path or ""}; stdout, at
+// once: a line for each token, "PROMPT ID", or "PROMPT ID end" for one that ends its text.
 Result<void> generate(Config config) {
-  LOCKSTEP_TRY(const nlohmann::json json, request("ids"));
+  LOCKSTEP_TRY(const nlohmann::json json, request("prompts"));
   core::GenerateOptions options;
-  options.prompt = json["ids"].get<std::vector<int64_t>>();
-  options.count = json.value("count", options.count);
-  options.temperature = json.value("temperature", options.temperature);
-  options.top_k = json.value("top_k", options.top_k);
+  const nlohmann::json& prompts = json["prompts"];
+  for (size_t i = 0; i < prompts.size(); ++i)
+    options.prompts.push_back(
+        {prompts[i].get<std::vector<int64_t>>(), json["counts"].at(i).get<int64_t>()});
+  options.sampling.temperature = json.value("temperature", options.sampling.temperature);
+  options.sampling.top_k = json.value("top_k", options.sampling.top_k);
+  options.sampling.top_p = json.value("top_p", options.sampling.top_p);
   options.seed = json.value("seed", options.seed);
   options.vocab = json.value("vocab", options.vocab);
   options.ends = json.value("ends", options.ends);
-  options.of_folder = json.value("of_folder", options.of_folder);
-  options.checkpoint = json.value("checkpoint", options.checkpoint);
+  options.together = json.value("together", options.together);
+  options.weights.of_folder = json.value("of_folder", false);
+  options.weights.checkpoint = json.value("checkpoint", std::string());
   config.parallelism.strategy = ShardingStrategy::kSingle;
-  const auto done = core::generate(posix_file_system(), config, options, [](int64_t id) {
-    std::cout << id << std::endl;
-    return !stop_requested;
-  });
+  const auto done =
+      core::generate(posix_file_system(), config, options, [](const core::DrawnToken& token) {
+        std::cout << token.prompt << ' ' << token.id << (token.ends ? " end" : "") << std::endl;
+        return !stop_requested;
+      });
   // A run without a checkpoint was named wrongly.
   if (!done.ok() && done.error().code == Code::kNotFound)
     return Error{Code::kConfig, done.error().message};

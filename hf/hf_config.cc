@@ -284,8 +284,23 @@ Result<HfConfig> parse_hf_config(std::string_view contents, const std::string& w
   return hf;
 }
 
+std::string no_such_folder(const std::filesystem::path& folder) {
+  const std::string name = folder.string();
+  const size_t slash = name.find('/');
+  const bool of_hub = slash != 0 && slash != name.npos && slash + 1 < name.size() &&
+                      name.find('/', slash + 1) == name.npos && name.front() != '.';
+  const std::string there_is_none =
+      text(name, ": there is no such folder, and Lockstep downloads nothing");
+  if (!of_hub) return there_is_none + "; give a folder with config.json and *.safetensors";
+  return text(there_is_none,
+              "; to get the folder of a model on the Hugging Face Hub, run: hf download ", name,
+              " --local-dir ", name);
+}
+
 Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::path& folder,
                                 const std::vector<std::string>& ignored) {
+  if (!file_system.exists(folder))
+    return Error{Code::kConfig, text("model.hf_assets_path = ", no_such_folder(folder))};
   const std::filesystem::path path = folder / "config.json";
   const auto contents = read_file(file_system, path);
   if (!contents.ok())

@@ -31,6 +31,10 @@ Result<HfConfig> parse_hf_config(std::string_view json, const std::string& where
 Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::path& folder,
                                 const std::vector<std::string>& ignored = {});
 
+// What to do where there is no such folder: nothing is downloaded; for the name of a model on the
+// Hub ("Qwen/Qwen3-0.6B") with the command that makes the folder.
+std::string no_such_folder(const std::filesystem::path& folder);
+
 // The config.json of a model that has none, because its sizes came from the [model] keys (llama).
 std::string hf_config_json(const layout::DecoderShape& shape, FloatType dtype, int64_t seq_len);
 

@@ -14,10 +14,12 @@
 namespace lockstep::cli {
 
 struct SampledModel {
-  std::vector<std::string> flags;  // the worker's, training.seq_len of a folder apart
+  std::vector<std::string> flags;  // the worker's
   std::unique_ptr<data::Tokenizer> tokenizer;
   bool of_folder = false;
-  int64_t positions = 0;         // of a folder: as many tokens as the model may see; 0: unknown
+  int64_t context = 0;           // as many tokens as the model may see; 0: unknown
+  int64_t trained_length = 0;    // training.seq_len of a run
+  std::vector<uint32_t> ends;    // end a text: the tokenizer's, and those that the folder names
   std::string checkpoint;        // "": the run's newest
   std::string chat_template;     // its name; "": not known
   std::string no_chat_template;  // why not

@@ -8,8 +8,12 @@
 #include <algorithm>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "base/check.h"
+#include "core/kernels/element_type.h"
+#include "core/kernels/parallel.h"
+#include "core/kernels/row_kernels.h"
 
 #if defined(LOCKSTEP_ONEDNN_MATMUL)  // cmake/Torch.cmake looks for it
 // oneDNN's product, which at::mm uses for bf16 alone; LibTorch exports it and ships no header.
@@ -81,7 +85,35 @@ class Panel {
   int64_t room_ = 0;
 };
 
+thread_local bool row_by_row = false;
+
+bool by_rows(const at::Tensor& a, const at::Tensor& out) {
+  return row_by_row && out.is_cpu() && a.dim() == 2;
+}
+
+// `b` is a matrix as it lies, or the transposed view of one.
+void multiply_by_rows(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out) {
+  const int64_t rows = a.size(0), inner = a.size(1), width = b.size(1);
+  const bool transposed = b.stride(0) == 1 && (width == 1 || b.stride(1) == inner);
+  LOCKSTEP_CHECK(a.is_contiguous() && b.size(0) == inner && (transposed || b.is_contiguous()),
+                 "a product row by row of ", a.sizes(), " and ", b.sizes(), " at ", b.strides());
+  const at::Tensor wide = a.to(at::kFloat);
+  const RowFactor x{wide.const_data_ptr<float>(), rows, inner};
+  by_type(out, [&](auto* t) {
+    const auto* const w = static_cast<decltype(t)>(b.data_ptr());
+    parallel_rows(width, inner * std::max<int64_t>(1, rows), [&](int64_t begin, int64_t end) {
+      if (transposed)
+        rows_by_rows(x, w, {begin, end, width}, ptr(t, out));
+      else
+        rows_by_columns(x, w, {begin, end, width}, ptr(t, out));
+    });
+  });
+}
+
 }  // namespace
+
+RowByRow::RowByRow() : before_(std::exchange(row_by_row, true)) {}
+RowByRow::~RowByRow() { row_by_row = before_; }
 
 void multiply_widened(const at::Tensor& a, const at::Tensor& b, const at::Tensor& out, double beta,
                       double alpha, int64_t panel) {
@@ -116,6 +148,7 @@ void multiply_add(const at::Tensor& a, const at::Tensor& b, at::Tensor& out, dou
 }
 
 void multiply(const at::Tensor& a, const at::Tensor& b, at::Tensor& out) {
+  if (by_rows(a, out)) return multiply_by_rows(a, b, out);
   if (widens(out)) return multiply_widened(a, b, out, /*beta=*/0, /*alpha=*/1);
   if (multiplied_by_onednn(a, b, out)) return;
   if (a.dim() == 2) {

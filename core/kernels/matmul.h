@@ -13,6 +13,20 @@ at::Tensor product(const at::Tensor& a, const at::Tensor& b);
 void multiply_add(const at::Tensor& a, const at::Tensor& b, at::Tensor& out, double beta,
                   double alpha);
 
+// While one lives, the above multiply matrices on the CPU row by row
+// (core/kernels/row_kernels.h): a row's bits do not depend on the other rows. Of this thread
+// alone. Requires: `a` is contiguous.
+class RowByRow {
+ public:
+  RowByRow();
+  ~RowByRow();
+  RowByRow(const RowByRow&) = delete;
+  RowByRow& operator=(const RowByRow&) = delete;
+
+ private:
+  bool before_;
+};
+
 // How the above multiply bf16 on an x86-64 CPU without AVX-512, where LibTorch's own product
 // takes many times as long as one in fp32. Panels of both matrices are
 // widened, and each element of `out` is rounded once. Its memory, at most 3 x `panel` floats a

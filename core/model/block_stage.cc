@@ -73,7 +73,10 @@ void BlockStage::run(UnitParts units, const SlotInput& slot, bool train, bool al
   const SlotInput* const dropped = train ? &slot : nullptr;
   s.h1_RD = norm1_.forward(u, s.x_RD, {}, s.norm1);
   project_heads(units, slot, train, all, s);
-  at::Tensor branch = kernels.attention(tables_.attention, s.qkv, slot.documents, s.attention);
+  at::Tensor branch =
+      slot.cache != nullptr
+          ? slot.cache->attention(layer_, tables_.attention, s.qkv)
+          : kernels.attention(tables_.attention, s.qkv, slot.documents, s.attention);
   if (!all) {
     s.qkv.reset();
     s.attention = {};

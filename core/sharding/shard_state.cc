@@ -81,6 +81,12 @@ void ShardState::refresh_copy() {
   if (frozen_ && copy_S_.defined()) master_S.reset();
 }
 
+void ShardState::drop_master() {
+  if (!copy_S_.defined()) return;
+  master_S.reset();
+  host_ = {};
+}
+
 const ShardState::HostState& ShardState::host() {
   if (strategy_.state_device().is_cpu()) {
     host_ = {master_S, adam_m_S, adam_v_A};

@@ -51,6 +51,8 @@ class ShardState {
   void make_master();
   // Brings the compute-precision copy up to date: after init, load, and an update that did not.
   void refresh_copy();
+  // Where there is a copy: frees the weights that it was made from, for what only computes.
+  void drop_master();
   // Where the host writes the state: the tensors themselves, or, where those lie on a device,
   // tensors in its own memory, of zeros when they are made. pull() brings them up to date, push()
   // takes them to the device and gives their memory back.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/kernels/documents.h"
+#include "core/sharding/key_value_cache.h"
 #include "core/sharding/unit.h"
 #include "layout/round_plan.h"
 
@@ -25,11 +26,18 @@ struct SlotInput {
         slot(of_slot),
         documents(Documents::create(tokens_BT.size(0), tokens_BT.size(1), document_starts,
                                     tokens_BT.device())) {}
+  // New tokens [1, R] of the sequences that `of` has, at the positions that begin() gave: for the
+  // forward of the stages before the loss.
+  SlotInput(at::Tensor tokens, at::Tensor positions_R, KeyValueCache& of)
+      : tokens_BT(std::move(tokens)), dy(0), step(0), slot(0), cache(&of) {
+    documents.positions_R = std::move(positions_R);
+  }
 
   at::Tensor tokens_BT, labels_BT;  // int64; label -100 is not counted
   double dy;                        // gradient of a valid token's loss: 1 / (B*T)
   int64_t step, slot;               // which one: randomness is a function of them
-  Documents documents;
+  Documents documents;              // with a cache, the rows' positions alone
+  KeyValueCache* cache = nullptr;   // of generation: what attention looks back to
 };
 
 // Thread: the training thread. `units` are this stage's, gathered beforehand, unless backward needs

@@ -10,6 +10,7 @@
 #include "core/audit/bit_flip.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
+#include "core/kernels/matmul.h"
 #include "core/model/decoder.h"
 
 namespace lockstep::core {
@@ -407,6 +408,25 @@ Result<at::Tensor> TrainingStep::last_hidden(const std::vector<int64_t>& tokens)
   LOCKSTEP_CHECK(comm_.world_size() == 1, "on one rank");
   const int64_t rows = static_cast<int64_t>(tokens.size()) / config_.training.seq_len;
   return schedule_->forward_only({on_device(tokens, rows), {}, /*gradient=*/0.0});
+}
+
+Result<at::Tensor> TrainingStep::next_logits(KeyValueCache& cache, std::span<const NewTokens> rows,
+                                             const std::vector<int64_t>& tokens) {
+  LOCKSTEP_CHECK(comm_.world_size() == 1, "on one rank");
+  const RowByRow products;
+  const at::Tensor positions = on_device(cache.begin(rows), 1).view({-1});
+  LOCKSTEP_CHECK(positions.numel() == std::ssize(tokens), positions.numel(), " positions of ",
+                 tokens.size(), " tokens");
+  LOCKSTEP_TRY(const at::Tensor x_RD,
+               schedule_->forward_only({on_device(tokens, 1), positions, cache}));
+  std::vector<int64_t> last;
+  for (int64_t row = -1; const NewTokens& each : rows) last.push_back(row += each.count);
+  return logits(x_RD.index_select(0, on_device(last, 1).view({-1})));
+}
+
+void TrainingStep::drop_masters() {
+  LOCKSTEP_CHECK(strategy_.forward_only, "a run that trains needs its weights");
+  for (auto& unit : units_) unit->state.drop_master();
 }
 
 at::Tensor TrainingStep::logits(const at::Tensor& x_RD) {

@@ -67,6 +67,13 @@ class TrainingStep {
   Result<at::Tensor> last_hidden(const std::vector<int64_t>& tokens);
   // Logits [R, V] fp32 of rows of it, on the host.
   at::Tensor logits(const at::Tensor& x_RD);
+  // `tokens` are the next ones of sequences in `cache`, as `rows` says. Logits [sequences, V] fp32,
+  // on the host, of each one's last token. On the CPU a sequence's bits do not depend on the other
+  // ones, nor on how many of its tokens come at once (core/kernels/row_kernels.h). Requires W == 1.
+  Result<at::Tensor> next_logits(KeyValueCache& cache, std::span<const NewTokens> rows,
+                                 const std::vector<int64_t>& tokens);
+  // For forward_only, once the weights are there: keeps of them only what computes.
+  void drop_masters();
 
   // Of what the methods do; who calls them says where a step begins and ends.
   PhaseWatch& watch() { return watch_; }

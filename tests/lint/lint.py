@@ -60,6 +60,8 @@ SEES = {
                   "checkpoint/tools "
                   "core/device core/kernels core/comm core/audit core/sharding core/model "
                   "core/optim",
+    "core/train/sampling": "base config layout hf core/device core/kernels core/comm core/sharding "
+                           "core/model core/train",
 }
 ROOMS = tuple(dict.fromkeys([name.split("/")[0] for name in SEES] + ["cli"]))
 MAX_ROOMS = 25  # sources of one folder; a header and its source count once

@@ -87,6 +87,65 @@ def chat(test, run):
         check("hold no chats" in said and "--chat-template NAME" in said, said)
 
 
+def batches(test, run, alone):
+    """`alone`: what the run says to "the " at temperature 0, in 40 tokens."""
+    greedy = ("--temperature", 0, "--tokens", 40)
+    prompts = test.folder / "prompts"
+    prompts.write_text("the \n\nof and\nthe \n")
+    with test.case("several prompts: each text is the one that it has alone"):
+        other = test.command("generate", run, "--prompt", "of and", *greedy)
+        said = test.command("generate", run, "--prompts", prompts, *greedy)
+        check(said == f"--- 1 of 3 ---\n{alone}--- 2 of 3 ---\n{other}--- 3 of 3 ---\n{alone}",
+              said)
+        drawn = ("--temperature", 1, "--tokens", 30, "--ignore-end", "--json")
+        lines = [json.loads(line) for together in (1, 2, 3) for line in
+                 test.command("generate", run, "--prompts", prompts, "--together", together,
+                              *drawn).splitlines()]
+        check(lines[:3] == lines[3:6] == lines[6:], lines)
+        check(lines[0]["text"] != lines[2]["text"], "equal prompts have equal texts")
+        one = json.loads(test.command("generate", run, "--prompt", "of and", *drawn))
+        check(one == lines[1] and one["tokens"] == 30 and one["end"] == "length", one)
+        other = json.loads(test.command("generate", run, "--prompt", "of and", *drawn, "--seed", 7))
+        check(other["text"] != one["text"], "another seed says the same")
+    with test.case("a stop text ends the text before it"):
+        stop = alone[12:15]
+        said = json.loads(test.command("generate", run, "--prompt", "the ", *greedy, "--json",
+                                       "--stop", "never said", "--stop", stop))
+        before = alone.removeprefix("the ").rstrip("\n")
+        check(said["text"] == before[:before.index(stop)] and said["end"] == "stop", said)
+        check(test.command("generate", run, "--prompt", "the ", *greedy, "--top-k", 1, "--top-p",
+                           0.5) == alone, "top-k and top-p at temperature 0")
+    with test.case("more tokens than the model's context are refused, with what there is room for"):
+        said = test.command("generate", run, "--prompt", "the ", "--tokens", 1000,
+                            status=EXIT_CONFIG)
+        check("4 tokens and --tokens asks for 1000 more" in said and "give --tokens " in said, said)
+        said = test.command("generate", run, "--prompt", "the " * 500, status=EXIT_CONFIG)
+        check("shorter prompt" in said, said)
+        said = test.command("generate", run, "--chat", "--prompts", prompts, "--chat-template",
+                            "chatml", status=EXIT_CONFIG)
+        check("--prompts" in said, said)
+
+
+def end_token(test):
+    """A run on documents of one word learns that each ends."""
+    words, tokens = test.folder / "words", test.folder / "word_tokens"
+    words.mkdir()
+    for i in range(60):
+        (words / f"{i:02}.txt").write_text("owl")
+    test.command("prepare", words, "--val-fraction", 0, "--out", tokens)
+    run = test.train("words", 1, TINY | {"data.path": tokens, "training.steps": STEPS,
+                                         "training.seq_len": 32})
+    with test.case("a text ends at the end token, which is named; --ignore-end draws on"):
+        words = [program("lockstep"), "generate", str(run), "--prompt", "ow", "--temperature", "0"]
+        done = subprocess.run(words, capture_output=True, text=True, env=test.environment,
+                              timeout=60, check=True)
+        check(done.stdout == "owl\n", done.stdout)
+        check("ended with the end token <|end|> after 2 tokens" in done.stderr, done.stderr)
+        on = test.command("generate", run, "--prompt", "ow", "--temperature", 0, "--ignore-end",
+                          "--tokens", 5)
+        check(on.startswith("owl<|end|>owl"), on)
+
+
 def sources(test):
     run = test.train("text", 1, TINY)
     exported = test.folder / "exported"
@@ -100,8 +159,7 @@ def sources(test):
         check(test.command("generate", newest, *words, "--seed", 7) == text, "a seed at 0")
         by_bytes = (exported, "--tokenizer", "byte", *words)
         check(test.command("generate", *by_bytes) == text, "the export says something else")
-        long = test.command("generate", exported, "--tokenizer", "byte", "--tokens", 100)
-        check(long.strip(), "nothing beyond the model's positions")
+    batches(test, run, text)
     with test.case("what cannot be sampled from says what can be"):
         said = test.command("generate", run, "--tokenizer", "byte", status=EXIT_CONFIG)
         check("--tokenizer is for a Hugging Face folder" in said, said)
@@ -114,16 +172,18 @@ def sources(test):
         check(f"{test.folder}: this is not a run's folder (no run_args.json), a checkpoint" in said,
               said)
         said = test.command("generate", test.folder / "nowhere", status=EXIT_CONFIG)
-        check("nowhere: no such folder" in said, said)
+        check("nowhere: there is no such folder, and Lockstep downloads nothing" in said, said)
     return run
 
 
 def interrupted(test, run):
     with test.case("Ctrl-C ends it without a word of error, and its worker"):
         log = test.folder / "interrupted"
+        prompts = test.folder / "many_prompts"
+        prompts.write_text("the\n" * 30000)
         with open(log, "wb") as out:
             process = subprocess.Popen(
-                [program("lockstep"), "generate", run, "--prompt", "the", "--tokens", "1000000"],
+                [program("lockstep"), "generate", run, "--prompts", prompts, "--tokens", "40"],
                 stdout=out, stderr=out, stdin=subprocess.DEVNULL, env=test.environment,
                 preexec_fn=die_with_us, start_new_session=True)
         test.processes.append(process)
@@ -139,5 +199,6 @@ def interrupted(test, run):
 
 
 with Test("generate") as test:
+    end_token(test)
     chat(test, chats(test))
     interrupted(test, sources(test))

@@ -445,5 +445,21 @@ TEST(HfConfig, ASelfMadeConfigIsReadBack) {
   EXPECT_EQ(architecture_text(shape), architecture_text(read.value().shape));
 }
 
+TEST(ReadHfConfig, AHubName_SaysThatNothingIsDownloadedAndHowToGetTheFolder) {
+  const auto hub = read_hf_config(posix_file_system(), "Qwen/Qwen3-0.6B");
+  ASSERT_FALSE(hub.ok());
+  EXPECT_EQ(hub.error().code, Code::kConfig);
+  EXPECT_EQ(hub.error().message,
+            "model.hf_assets_path = Qwen/Qwen3-0.6B: there is no such folder, and Lockstep "
+            "downloads nothing; to get the folder of a model on the Hugging Face Hub, run: hf "
+            "download Qwen/Qwen3-0.6B --local-dir Qwen/Qwen3-0.6B");
+  for (const char* path : {"/nowhere/models", "./models", "nowhere", "a/b/c", "nowhere/"}) {
+    const auto missing = read_hf_config(posix_file_system(), path);
+    ASSERT_FALSE(missing.ok());
+    EXPECT_NE(missing.error().message.find("downloads nothing; give a folder"), std::string::npos)
+        << missing.error().message;
+  }
+}
+
 }  // namespace
 }  // namespace lockstep::hf
