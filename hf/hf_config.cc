@@ -307,8 +307,7 @@ Result<HfConfig> read_hf_config(FileSystem& file_system, const std::filesystem::
     return Error{Code::kConfig,
                  text(contents.error().message,
                       "; model.hf_assets_path must be a local folder with config.json and "
-                      "*.safetensors. Lockstep never downloads: get the files first, for example "
-                      "with `hf download NAME --local-dir FOLDER`, and give FOLDER")};
+                      "*.safetensors")};
   if (is_lfs_pointer(contents.value())) return lfs_pointer_error(path);
   return parse_hf_config(contents.value(), path.string(), ignored);
 }
