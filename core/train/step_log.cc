@@ -77,6 +77,7 @@ Result<std::unique_ptr<StepLog>> StepLog::open(FileSystem& file_system,
 }
 
 void StepLog::write(std::string_view line) {
+  if (taken_over_) return;
   pending_ += text(line, "\n");
   flush();
 }
@@ -100,6 +101,15 @@ void StepLog::flush() {
 Result<void> StepLog::write_pending() {
   if (!file_) {
     LOCKSTEP_TRY(file_, file_system_.open(path_));
+  }
+  // Beyond our end stands only what a failed write of ours may have left.
+  const auto size = file_->size_bytes();
+  if (!warned_ && size.ok() && size.value() > end_) {
+    taken_over_ = true;
+    pending_.clear();
+    log_warning(path_.string(),
+                ": another run writes step lines here, so this run writes no more of them");
+    return {};
   }
   const auto written = file_->write_at(as_bytes(pending_), end_);
   if (!written.ok()) {

@@ -1,7 +1,8 @@
 // StepLog: metrics.jsonl, a line a step, appended to across restarts. No Torch.
 // A log never stops a run: lines that are not ours (a torn write, a flipped bit) are set aside in
 // metrics.damaged.jsonl beside it, with a warning, and the log goes on without them. Lines that
-// cannot be written are kept, and written with a later one.
+// cannot be written are kept, and written with a later one. Lines of another run that started in the
+// same folder are never overwritten: this log then ends.
 // Thread: the training thread, but for write and flush, which may be another's.
 #pragma once
 
@@ -50,6 +51,7 @@ class StepLog {
   std::unique_ptr<File> file_;  // null: it has failed, and is opened again
   std::string pending_;         // lines that are not written
   bool warned_ = false;         // of them
+  bool taken_over_ = false;     // another run has written to the file
   int64_t end_ = 0;
   std::vector<LoggedStep> steps_;
   std::map<int64_t, std::string> first_loss_hex_;

@@ -87,7 +87,7 @@ def refused(test, keys, words, ranks=1):
 
 def faults(test, folder):
     with test.case("no such folder"):
-        refused(test, from_folder("/nowhere/model"), ["/nowhere/model/config.json"])
+        refused(test, from_folder("/nowhere/model"), ["/nowhere/model: there is no such folder"])
     with test.case("a field that is not implemented"):
         copy = edited(test, folder, "longrope",
                       {"rope_scaling": {"rope_type": "longrope", "factor": 2.0}})

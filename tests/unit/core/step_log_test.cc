@@ -116,5 +116,17 @@ TEST_F(StepLogTest, WhatCannotBeWrittenIsWrittenLater) {
   EXPECT_THAT(steps(), ElementsAre(1, 2, 3, 4, 5));
 }
 
+// A run that was given up on another machine goes on after a new one has taken the folder.
+TEST_F(StepLogTest, LinesOfAnotherRunInTheFile_AreNotWrittenOver) {
+  auto log = StepLog::open(files_, path_).value();
+  append(*log, {1, "a"}, line_of(1, "a"));
+  auto other = StepLog::open(files_, path_).value();
+  append(*other, {2, "b"}, line_of(2, "b"));
+  for (const int64_t step : {2, 3}) append(*log, {step, "x"}, line_of(step, "x"));
+  append(*other, {3, "c"}, line_of(3, "c"));
+  EXPECT_EQ(contents("metrics.jsonl"),
+            line_of(1, "a") + "\n" + line_of(2, "b") + "\n" + line_of(3, "c") + "\n");
+}
+
 }  // namespace
 }  // namespace lockstep::core
