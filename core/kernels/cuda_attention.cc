@@ -1,5 +1,8 @@
 #include "core/kernels/cuda_attention.h"
 
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
+
 #include "base/check.h"
 
 namespace lockstep::core {

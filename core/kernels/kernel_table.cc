@@ -1,8 +1,10 @@
 #include "core/kernels/kernel_table.h"
 
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/norm.h>
+#include <ATen/ops/sort.h>
 #include <ATen/ops/zeros.h>
 #include <algorithm>
 #include <array>

@@ -1,8 +1,8 @@
 // StepLog: metrics.jsonl, a line a step, appended to across restarts. No Torch.
 // A log never stops a run: lines that are not ours (a torn write, a flipped bit) are set aside in
 // metrics.damaged.jsonl beside it, with a warning, and the log goes on without them. Lines that
-// cannot be written are kept, and written with a later one. Lines of another run that started in the
-// same folder are never overwritten: this log then ends.
+// cannot be written are kept, and written with a later one. Lines of another run that started in
+// the same folder are never overwritten: this log then ends.
 // Thread: the training thread, but for write and flush, which may be another's.
 #pragma once
 

@@ -90,7 +90,7 @@ TYPED_TEST(ElementwiseCases, GegluIsThatOfFp64) {
 }
 
 // Elements behind the last whole run, and accesses that none of 16 bytes is aligned for.
-constexpr size_t kShifts[] = {0, 1};
+constexpr size_t kOffBy[] = {0, 1};
 
 TYPED_TEST(ElementwiseCases, SoftCapIsThatOfFp64) {
   using Place = typename TypeParam::Place;
@@ -101,7 +101,7 @@ TYPED_TEST(ElementwiseCases, SoftCapIsThatOfFp64) {
   round_to(x[0], -4000);
   Doubles y, gradient;
   for (size_t i = 0; i < kCount; ++i) y.push_back(5 * std::tanh(0.5 * wide(x[i]) / 5));
-  for (const size_t shift : kShifts)
+  for (const size_t shift : kOffBy)
     on<Place>([&] {
       Array<Place, T> out(x, shift), d(dy, shift);
       soft_cap_forward<Place>(out.get(), kCount, 0.5f, 5.0f);
@@ -127,7 +127,7 @@ TYPED_TEST(ElementwiseCases, GeluNewIsThatOfFp64) {
     y.push_back(v * gelu_share64(v));
     gradient.push_back(wide(dy[i]) * gelu_slope64(v));
   }
-  for (const size_t shift : kShifts)
+  for (const size_t shift : kOffBy)
     on<Place>([&] {
       Array<Place, T> given(x, shift), out(dy, shift), d(dy, shift);
       gelu_forward<Place>(given.get(), out.get(), kCount);

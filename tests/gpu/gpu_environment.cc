@@ -15,7 +15,8 @@ class Gpu : public testing::Environment {
     local_device().set_up(local_device().of_rank(0));
   }
 };
-[[maybe_unused]] testing::Environment* const gpu = testing::AddGlobalTestEnvironment(new Gpu);
+[[maybe_unused]] testing::Environment* const environment =
+    testing::AddGlobalTestEnvironment(new Gpu);
 
 }  // namespace
 }  // namespace lockstep::core

@@ -2,6 +2,7 @@
 // The kernels themselves are tested by the cases of tests/cuda_host, which this program runs too.
 #include <ATen/cuda/CUDAContext.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "core/kernels/cuda_attention.h"
 #include "core/kernels/cudnn_attention.h"

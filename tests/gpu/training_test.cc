@@ -13,10 +13,10 @@
 namespace lockstep::core {
 namespace {
 
-const at::Device kGpu(at::kCUDA, 0);
+const at::Device kFirstGpu(at::kCUDA, 0);
 
 Curve curve_of(const Setting& setting, int64_t steps) {
-  return train(setting, steps, setting.config(), kGpu);
+  return train(setting, steps, setting.config(), kFirstGpu);
 }
 
 TEST(GpuTraining, WhoComputesASlotDoesNotMoveABit) {
@@ -59,7 +59,8 @@ TEST(GpuTraining, LossesAreThoseOfTheCpuToAFewRoundings) {
 struct OneRank {
   explicit OneRank(const Config& c)
       : config(c), spec(hf::configured_model(config, 40).value()), groups(1, {1, 1}) {
-    model = std::make_unique<TrainingStep>(config, spec, on_device(groups.of(0), kGpu, staged));
+    model =
+        std::make_unique<TrainingStep>(config, spec, on_device(groups.of(0), kFirstGpu, staged));
     EXPECT_TRUE(model->initialize(nullptr).ok());
   }
   std::string step(
@@ -120,7 +121,7 @@ TEST(GpuTraining, FullShardHoldsLessThanDdp) {
     config.model.ffn_dim = 1536;
     c10::cuda::CUDACachingAllocator::emptyCache();
     c10::cuda::CUDACachingAllocator::resetPeakStats(0);
-    train(setting, 2, config, kGpu);
+    train(setting, 2, config, kFirstGpu);
     return local_device().memory()->max_allocated_bytes;
   };
   EXPECT_LT(peak_of(ShardingStrategy::kFullShard), peak_of(ShardingStrategy::kDdp) / 10 * 6);
