@@ -11,10 +11,11 @@ constexpr std::chrono::milliseconds kSyncPoll{2};
 // One name for a path, however it is written.
 std::filesystem::path key_of(const std::filesystem::path& path) {
   const auto normal = path.lexically_normal();
-  return normal.has_filename() ? normal : normal.parent_path();
+  const auto key = normal.has_filename() ? normal : normal.parent_path();
+  return key.empty() ? std::filesystem::path(".") : key;
 }
 std::filesystem::path folder_key_of(const std::filesystem::path& path) {
-  return key_of(path).parent_path();
+  return key_of(key_of(path).parent_path());
 }
 
 }  // namespace

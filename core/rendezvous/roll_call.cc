@@ -95,7 +95,10 @@ Result<c10::intrusive_ptr<c10d::Store>> call_roll(const RollCall& call,
         text(missing(*store, call.world_size), " of ", call.world_size, " did not come within ",
              call.timeout_s, " s (comm.init_timeout_seconds): see the logs of their nodes")};
   }
-  store->set(kAllHere, std::vector<uint8_t>{1});
+  LOCKSTEP_RETURN_IF_ERROR(roll.until("the store of this rank", kKeySlice_s, [&](double) {
+    store->set(kAllHere, std::vector<uint8_t>{1});
+    return true;
+  }));
   return store;
 }
 

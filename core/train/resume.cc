@@ -342,8 +342,8 @@ Result<TrainerState> TrainerState::from_json(const std::string& json) {
   of.integer("slots", s.slots, 1, kMostSteps);
   of.integer("tokens", s.tokens, 0);
   of.integer("skipped_steps", s.skipped_steps, 0, s.step);
-  of.list("skip_list", s.skip_list);  // older versions know none
-  of.integer("audited_step", s.audited_step, -1, s.step);
+  of.list("skip_list", s.skip_list);                           // older versions know none
+  of.integer("audited_step", s.audited_step, -1, s.step + 1);  // the step that ended the run
   of.boolean("audit_found", s.audit_found);
   if (const auto all = j.find("validations"); all != j.end()) {
     StateFields said(*all);

@@ -15,7 +15,9 @@ Result<control::Rendezvous> find_rendezvous(FileSystem& file_system, Clock& cloc
   const auto deadline_ns = clock.monotonic_ns() + static_cast<int64_t>(nodes.join_s * 1e9);
   for (bool said = false;; said = true) {
     auto found = control::Rendezvous::create(file_system, nodes.endpoint, nodes.job, folder);
-    if (found || found.error().code != Code::kNotFound) return found;
+    // A folder that cannot be made now will not be made later; a host's name may become known.
+    const bool is_host = !nodes.endpoint.empty() && !nodes.endpoint.starts_with("file:");
+    if (found || !is_host || found.error().code != Code::kNotFound) return found;
     const std::string why = found.error().message;
     if (clock.monotonic_ns() >= deadline_ns)
       return Error{Code::kConfig,

@@ -82,6 +82,9 @@ TEST(TrainerState, AFieldOfAnotherTypeOrOutOfRangeIsDamageAndNamed) {
   state.stretches = {{0, 8, 128, "cc"}, {5, 8, 64, "5*aa,3*bb", {3, 4}}};
   const auto whole = nlohmann::json::parse(state.to_json());
   ASSERT_TRUE(TrainerState::from_json(whole.dump()).ok());
+  auto stopped = whole;
+  stopped["audited_step"] = 8;  // the step after, which was audited and whose loss was not finite
+  ASSERT_TRUE(TrainerState::from_json(stopped.dump()).ok());
   struct Case {
     const char *field, *path, *value;
   };
@@ -97,7 +100,7 @@ TEST(TrainerState, AFieldOfAnotherTypeOrOutOfRangeIsDamageAndNamed) {
                         {"skip_list", "/skip_list", "{}"},
                         {"identity", "/identity", "5"},
                         {"identity", "/identity", "[5]"},
-                        {"audited_step", "/audited_step", "8"},
+                        {"audited_step", "/audited_step", "9"},
                         {"audit_found", "/audit_found", "1"},
                         {"validations", "/validations", "[]"},
                         {"loss", "/validations/loss", "[]"},

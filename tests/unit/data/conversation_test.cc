@@ -146,7 +146,7 @@ TEST(Turns, TextPartsAreJoinedAndOthersRefused) {
   EXPECT_THAT(content(R"([{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {}}])"),
               AllOf(HasSubstr("messages[0]: \"content\" has a part of the type \"image_url\"")));
   EXPECT_THAT(content(R"(["a"])"), HasSubstr("no object with a \"type\""));
-  EXPECT_THAT(content("7"), HasSubstr("the field \"content\" is no string but number"));
+  EXPECT_THAT(content("7"), HasSubstr("the field \"content\" is not a string but number"));
   EXPECT_THAT(
       turns(with_turns(kTurns, R"(, "images": ["a.png"])")),
       AllOf(HasSubstr("\"images\" is given, and only text"), HasSubstr("--ignore-key images")));
@@ -197,7 +197,7 @@ TEST(Turns, OfAPromptAndACompletionOnlyTheLatterIsLearnt) {
   EXPECT_EQ(turns(prompt + R"(, "completion": [{"role": "assistant", "content": "yes"}]})"),
             kSecond);
   EXPECT_THAT(turns(R"({"prompt": "hi", "completion": "no"})"),
-              AllOf(HasSubstr("no list \"messages\""),
+              AllOf(HasSubstr("neither a list \"messages\""),
                     HasSubstr("--prompt-field prompt --response-field completion")));
   EXPECT_THAT(turns(prompt + R"(, "completion": [{"role": "assistant", "content": "yes"}], )"
                              R"("messages": [{"role": "user", "content": "hi"}]})"),

@@ -137,17 +137,18 @@ TEST_F(PrepareRecordsTest, WhatIsNoJsonIsSaid) {
   const auto error = [&](const std::string& lines) {
     return message_of(prepare_lines(lines, format));
   };
-  EXPECT_THAT(error("{\"text\": \"a\"}\n{\"text\": \"a\", \"score\": NaN}\n"),
-              testing::AllOf(HasSubstr("in.jsonl: line 2: the line is no JSON object: near column"),
-                             HasSubstr("stands NaN, which JSON does not have")));
+  EXPECT_THAT(
+      error("{\"text\": \"a\"}\n{\"text\": \"a\", \"score\": NaN}\n"),
+      testing::AllOf(HasSubstr("in.jsonl: line 2: the line is not a JSON object: near column"),
+                     HasSubstr("stands NaN, which JSON does not have")));
   EXPECT_THAT(error("{\"text\": \"a\", \"score\": -Infinity}\n"), HasSubstr("stands Infinity"));
   for (const char* const half : {"\\ud83d", "\\ud83d!", "\\ude00"})
     EXPECT_THAT(error(text("{\"text\": \"a", half, "\"}\n")),
-                HasSubstr("line 1: the line is no JSON object: near column"))
+                HasSubstr("line 1: the line is not a JSON object: near column"))
         << half;
   EXPECT_THAT(error("{\"text\": \"\\ud83d\"}\n"), HasSubstr("half of a surrogate pair"));
-  EXPECT_THAT(error("[\"a\"]\n"), HasSubstr("line 1: the line is no JSON object but a list"));
-  EXPECT_THAT(error("plain\n"), HasSubstr("line 1: the line is no JSON object"));
+  EXPECT_THAT(error("[\"a\"]\n"), HasSubstr("line 1: the line is not a JSON object but a list"));
+  EXPECT_THAT(error("plain\n"), HasSubstr("line 1: the line is not a JSON object"));
 }
 
 TEST_F(PrepareRecordsTest, AKeyThatIsNotKnownIsAnErrorAtItsFirstLine) {
@@ -229,7 +230,8 @@ TEST_F(PrepareRecordsTest, ArraysAndTablesGiveTheTokensOfTheirLines) {
   write_text(dir_ / "b.csv", "p,r\na,b\nc,d\n");
   PrepareOptions options = options_for(dir_ / "b.csv", dir_ / "other");
   options.records = RecordFormat{.text_field = "text"};
-  EXPECT_THAT(message_of(prepare_bytes(options)), HasSubstr("b.csv: row 1: no field \"text\""));
+  EXPECT_THAT(message_of(prepare_bytes(options)),
+              HasSubstr("b.csv: row 1: it has no field \"text\""));
 }
 
 TEST_F(PrepareRecordsTest, RecordsWithNothingToLearnAreAnError) {
@@ -280,9 +282,9 @@ TEST_F(PrepareRecordsTest, ARowOfATableIsNamedByItsOrigin) {
     return std::optional(text("x.parquet: row ", line));
   };
   EXPECT_EQ(message_of(prepare_bytes(options)),
-            "x.parquet: row 2: the field \"text\" is no string but null");
+            "x.parquet: row 2: the field \"text\" is not a string but null");
   EXPECT_EQ(message_of(train_tokenizer(posix_file_system(), options, 300)),
-            "x.parquet: row 2: the field \"text\" is no string but null");
+            "x.parquet: row 2: the field \"text\" is not a string but null");
 }
 
 // A small tokenizer that has chatml's tokens.
@@ -319,8 +321,8 @@ TEST_F(PrepareRecordsTest, SpeakersAreRoles) {
       shown(R"({"conversations": [{"from": "bot", "value": "s"}, {"from": "gpt", "value": "a"}]})"),
       HasSubstr("\"bot\""));
   EXPECT_THAT(shown(R"({"conversations": [{"value": "s"}]})"),
-              HasSubstr("conversations[0]: no field \"role\"; there are: value"));
-  EXPECT_THAT(shown(R"({"turns": []})"), HasSubstr("no list \"messages\" and no list"));
+              HasSubstr("conversations[0]: it has no field \"role\"; its fields are: value"));
+  EXPECT_THAT(shown(R"({"turns": []})"), HasSubstr("neither a list \"messages\" nor a list"));
 }
 
 TEST_F(PrepareRecordsTest, AnswersThatAreNotToBeLearntAreInNoMask) {

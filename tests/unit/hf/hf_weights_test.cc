@@ -207,9 +207,10 @@ TEST(HfWeights, AllShapesThatContradictConfigJsonAreNamedWithTheirFields) {
   write_tensors(folder / "model.safetensors", entries);
   const std::string said = refusal(folder.path(), spec);
   for (const char* words :
-       {"model.embed_tokens.weight has shape [11, 8] and config.json makes it [10, 8] by "
+       {"model.embed_tokens.weight has shape [11, 8], but config.json asks for [10, 8] by "
         "vocab_size",
-        "gate_proj.weight has shape [16, 8] and config.json makes it [12, 8] by intermediate_size"})
+        "gate_proj.weight has shape [16, 8], but config.json asks for [12, 8] by "
+        "intermediate_size"})
     EXPECT_NE(said.find(words), std::string::npos) << said;
 }
 
