@@ -44,7 +44,7 @@ def check_prepare(lockstep, folder):
     python = bare / "bin/python3"
     for words, interpreter, said in (
             ([tables], sys.executable, f"{tables}: which column of a table is the text?"),
-            ([tables, "--text-field", "nothing"], sys.executable, "a.parquet: row 1: no field"),
+            ([tables, "--text-field", "nothing"], sys.executable, "a.parquet: row 1: it has no field"),
             ([tables, "--text-field", "text"], sys.executable,
              'a.parquet: row 1: the key "messages" of the record is not known'),
             ([tables, "--text-field", "text"], python, f"{python} -m pip install pyarrow")):
@@ -70,7 +70,7 @@ def check_bytes(to_jsonl, lockstep, folder):
         {"text": "«ü»"}, {"text": "two"}], done
     done = prepare(lockstep, sys.executable, tables, "--text-field", "text", "--out",
                    folder / "none")
-    said = f'{tables}/b.parquet: row 2: the field "text" is no string but null'
+    said = f'{tables}/b.parquet: row 2: the field "text" is not a string but null'
     assert done.returncode == 64 and said in done.stderr, done.stderr
     write("a.parquet", [{"text": b"good"}, {"text": b"\xff\xfe"}], pyarrow.large_binary())
     done = run(to_jsonl, tables)
