@@ -59,7 +59,7 @@ def torch_folder(environment):
     else:
         found = importlib.util.find_spec("torch")
         if not found:
-            raise NoWorker(f"there is no torch in the Python {sys.executable}. This is lockstep's "
+            raise NoWorker(f"the Python {sys.executable} has no torch. This is lockstep's "
                            f"wheel; {what_fits()}")
         folder, who = pathlib.Path(list(found.submodule_search_locations)[0]).parent, sys.executable
     if not (folder / "torch/lib/libtorch_cpu.so").exists():
@@ -105,9 +105,9 @@ def gpus_wanted(environment):
     compat = any(os.path.exists(f"{path}/libcuda.so.1")
                  for path in environment.get("LD_LIBRARY_PATH", "").split(":") if path)
     if found and int(found.group(2)) < OLDEST_DRIVER and not compat:
-        raise NoWorker(f"NVIDIA's driver here is {found.group(1)}, and CUDA 13 needs "
+        raise NoWorker(f"NVIDIA's driver on this machine is {found.group(1)}, but CUDA 13 needs "
                        f"{OLDEST_DRIVER} or newer, or NVIDIA's cuda-compat in LD_LIBRARY_PATH; "
-                       "CUDA_VISIBLE_DEVICES= (empty) trains on the CPU")
+                       "set CUDA_VISIBLE_DEVICES= (empty) to train on the CPU")
     return True
 
 
