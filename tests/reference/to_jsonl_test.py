@@ -43,8 +43,9 @@ def check_prepare(lockstep, folder):
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", bare], check=True)
     python = bare / "bin/python3"
     for words, interpreter, said in (
-            ([tables], sys.executable, f"{tables}: which column of a table is the text?"),
-            ([tables, "--text-field", "nothing"], sys.executable, "a.parquet: row 1: it has no field"),
+            ([tables], sys.executable, f"{tables} has tables, so name the column that is the text"),
+            ([tables, "--text-field", "nothing"], sys.executable, "a.parquet: row 1: "
+             "it has no field"),
             ([tables, "--text-field", "text"], sys.executable,
              'a.parquet: row 1: the key "messages" of the record is not known'),
             ([tables, "--text-field", "text"], python, f"{python} -m pip install pyarrow")):
