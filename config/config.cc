@@ -46,6 +46,8 @@ std::string suggestion(const std::string& section, const std::string& key) {
     return section + "." + found;
   for (const ConfigField& field : config_fields())
     if (field.key == key) return field.name();
+  for (const ConfigAlias& alias : config_aliases())
+    if (alias.alias == key) return alias.name;
   if (!section.empty()) return nearest(section + "." + key, all);
   std::vector<std::string> keys;
   for (const ConfigField& field : config_fields()) keys.push_back(field.key);

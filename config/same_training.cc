@@ -48,6 +48,7 @@ std::string other_model(const std::vector<std::string>& identity, const Config& 
   std::string all;
   for (const LineDifference& d : differing_lines(identity, identity_lines(config))) {
     if (!d.name.starts_with("model.") || d.was == "(absent)" || d.is == "(absent)") continue;
+    if (d.name == "model.vocab_size" && config.model.vocab_size == 0) continue;  // the data say it
     all += text(all.empty() ? "" : "; ", d.name, ": checkpoint ", d.was, ", config ", d.is);
   }
   if (all.empty()) return "";

@@ -139,6 +139,13 @@ TEST(ConfigToml, KeysOfOtherToolsAreNamedWithWhatTheyBecome) {
               HasSubstr("a key of accelerate: here it is parallelism.strategy"));
 }
 
+// A short name stands for one key, so it says which is meant in any section.
+TEST(ConfigToml, AShortNameInASection_IsSuggestedAsItsKey) {
+  EXPECT_THAT(toml_error("[training]\nlearning_rate = 1e-3\n"),
+              HasSubstr("unknown key training.learning_rate; did you mean optimizer.lr?"));
+  EXPECT_THAT(flag_error({"--training.learning-rate", "1"}), HasSubstr("optimizer.lr"));
+}
+
 TEST(ConfigToml, WhatIsOutOfLimitsIsSaidWithItsLine) {
   TempDir dir;
   const auto parsed =

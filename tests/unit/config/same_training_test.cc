@@ -37,6 +37,11 @@ TEST(SameTraining, AnotherModel_IsNamedByItsKeys) {
   EXPECT_EQ(other_model(saved_identity(), from_flags({"--model.dim", "64"})), "");
   EXPECT_THAT(other_model(saved_identity(), from_flags({"--model.dim", "128"})),
               HasSubstr("model.dim: checkpoint 64, config 128"));
+  // 0 is what the data set has, and no other model.
+  std::vector<std::string> with_data = saved_identity();
+  for (std::string& line : with_data)
+    if (line.starts_with("model.vocab_size=")) line = "model.vocab_size=257";
+  EXPECT_EQ(other_model(with_data, from_flags({"--model.dim", "64"})), "");
 }
 
 }  // namespace
