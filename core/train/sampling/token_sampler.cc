@@ -12,6 +12,8 @@ namespace {
 
 using Ids = std::vector<int64_t>;
 
+constexpr double kColdest = 1e-6;  // below it the likeliest token is the only one
+
 // weights_out = exp((logit - top) / temperature).
 LOCKSTEP_VECTOR_CLONES void token_weights(const float* logits, int64_t n, float top, float factor,
                                           float* weights_out) {
@@ -58,7 +60,7 @@ Ids nucleus(std::span<const float> logits, const std::vector<float>& weights, co
 
 int64_t draw_token(std::span<const float> logits, const Sampling& s, double uniform) {
   const auto best = std::max_element(logits.begin(), logits.end());
-  if (s.temperature <= 0) return best - logits.begin();
+  if (s.temperature < kColdest) return best - logits.begin();
   std::vector<float> weights(logits.size());
   token_weights(logits.data(), std::ssize(logits), *best, static_cast<float>(1.0 / s.temperature),
                 weights.data());

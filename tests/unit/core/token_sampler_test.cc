@@ -22,6 +22,7 @@ std::map<int64_t, double> shares(const std::vector<float>& logits, const Samplin
 TEST(DrawToken, TemperatureZero_TheFirstOfTheLikeliest) {
   EXPECT_EQ(draw_token(std::vector<float>{1, 3, -2, 3}, {.temperature = 0}, 0.99), 1);
   EXPECT_EQ(draw_token(std::vector<float>{-INFINITY, -4}, {.temperature = 0}, 0.0), 1);
+  EXPECT_EQ(draw_token(std::vector<float>{1, 3}, {.temperature = 1e-40}, 0.0), 1);
 }
 
 TEST(DrawToken, Temperature_SharesAreThoseOfTheSoftmax) {
