@@ -229,8 +229,8 @@ void ForeignFacts::add_strategy(int64_t ranks) {
              "here; --ranks N writes it"));
   if (keeps_parameters_)
     remarks_.push_back(
-        "hybrid gathers parameters again in the backward: there is none that "
-        "keeps them");
+        "hybrid gathers parameters again in the backward pass and has no variant "
+        "that keeps them");
 }
 
 void ForeignFacts::add_batch(const std::string& tool, const KeyWords& values, int64_t ranks) {

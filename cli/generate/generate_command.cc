@@ -29,7 +29,7 @@ constexpr const char* kGenerateAbout =
 folder (config.json, *.safetensors and a tokenizer), as it comes.
 
 Several prompts (--prompt given several times, or --prompts FILE) are computed together and shown
-in their order, each behind a line "--- 2 of 3 ---". A prompt's text is the same alone and among
+in their order, each after a line "--- 2 of 3 ---". A prompt's text is the same alone and among
 others; equal prompts get different texts. Weights are computed with as config.json or the run has
 them, bf16 or fp32. Keys and values of earlier tokens are kept in memory.
 

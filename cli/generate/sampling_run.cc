@@ -41,7 +41,7 @@ class Texts {
       return Error{Code::kBug, text("lockstep-worker printed \"", line, "\", which is no token")};
     words >> end;
     Growing& one = growing_[prompt];
-    if (one.ended) return {};  // the worker draws on behind a stop text
+    if (one.ended) return {};  // the worker draws on after a stop text
     ++one.text.tokens;
     if (!end.empty()) {
       one.text.end = TextEnd::kToken;
