@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/record/catalog.h"
+#include "cli/shared/file_end.h"
 #include "cli/status/status_report.h"
 #include "launcher/host/run_files.h"
 
@@ -20,19 +21,6 @@ constexpr size_t kMaxEvents = 500;                        // that are shown
 constexpr size_t kMaxMarks = 2000;
 constexpr int64_t kLookAgain_ns =
     20'000'000'000;  // at a run that does not train, and did not change
-
-// The last bytes of a file, at most kMaxDocumentBytes; "" where it cannot be read.
-std::string end_of_file(FileSystem& file_system, const std::filesystem::path& path) {
-  const auto file = file_system.open(path);
-  if (!file) return "";
-  const auto size = file.value()->size_bytes();
-  if (!size) return "";
-  const int64_t bytes = std::min(size.value(), kMaxDocumentBytes);
-  std::string contents(static_cast<size_t>(bytes), '\0');
-  const auto read =
-      file.value()->read_at(std::as_writable_bytes(std::span(contents)), size.value() - bytes);
-  return read ? contents : "";
-}
 
 ordered_json number_or_null(double value) {
   return std::isfinite(value) ? ordered_json(value) : ordered_json(nullptr);
@@ -155,8 +143,8 @@ std::vector<int64_t> WatchedRun::kept_checkpoints() const {
 ordered_json WatchedRun::details() {
   ordered_json all = summary();
   const RunSeries& steps = series();
-  const EventList list =
-      parse_events(end_of_file(file_system_, found_.folder / "events.jsonl"), kMaxEvents);
+  const EventList list = parse_events(
+      end_of_file(file_system_, found_.folder / "events.jsonl", kMaxDocumentBytes), kMaxEvents);
   all["marks"] = json_of(marks_of(steps.starts(), list.events, kept_checkpoints()), steps);
   all["counts"] = json_of(steps, list.damaged_lines);
   all["validation_loss"] = number_or_null(steps.last(Field::kValidationLoss));
@@ -177,8 +165,9 @@ ordered_json WatchedRun::logged_phases() const {
 }
 
 ordered_json WatchedRun::document(const char* name) const {
-  const auto parsed = parse_json<ordered_json>(end_of_file(file_system_, found_.folder / name),
-                                               /*allow_exceptions=*/false);
+  const auto parsed =
+      parse_json<ordered_json>(end_of_file(file_system_, found_.folder / name, kMaxDocumentBytes),
+                               /*allow_exceptions=*/false);
   return parsed.is_object() ? parsed : ordered_json();
 }
 

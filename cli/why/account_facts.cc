@@ -5,6 +5,7 @@
 #include "base/text.h"
 #include "cli/serve/step_line.h"
 #include "cli/shared/event_list.h"
+#include "cli/shared/file_end.h"
 #include "cli/shared/run_args.h"
 #include "launcher/host/run_files.h"
 #include "launcher/slurm/starts.h"
@@ -15,21 +16,9 @@ namespace {
 constexpr int64_t kMostBytes = int64_t{256} << 20;  // of a file, from its end
 constexpr size_t kLogLines = 5;
 
-std::string end_of(FileSystem& file_system, const std::filesystem::path& path) {
-  const auto file = file_system.open(path);
-  if (!file) return "";
-  const auto size = file.value()->size_bytes();
-  if (!size) return "";
-  const int64_t bytes = std::min(size.value(), kMostBytes);
-  std::string contents(static_cast<size_t>(bytes), '\0');
-  const auto read =
-      file.value()->read_at(std::as_writable_bytes(std::span(contents)), size.value() - bytes);
-  return read ? contents : "";
-}
-
 std::vector<LoggedStep> read_steps(FileSystem& file_system, const std::filesystem::path& path) {
   std::vector<LoggedStep> steps;
-  const std::string contents = end_of(file_system, path);
+  const std::string contents = end_of_file(file_system, path, kMostBytes);
   for (std::string_view rest = contents; !rest.empty();) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     if (auto line = parse_step_line(rest.substr(0, end)))
@@ -66,8 +55,8 @@ Result<Account> read_account(FileSystem& file_system, Clock& clock,
   facts.folder = folder.string();
   RunObserver observer(file_system, clock, folder);
   LOCKSTEP_TRY(facts.status, observer.look());
-  facts.launches =
-      launches_of(parse_events(end_of(file_system, folder / "events.jsonl"), SIZE_MAX).events);
+  facts.launches = launches_of(
+      parse_events(end_of_file(file_system, folder / "events.jsonl", kMostBytes), SIZE_MAX).events);
   facts.steps = read_steps(file_system, folder / "metrics.jsonl");
   facts.on_gpus = is_on_gpus(identity_of_run(file_system, folder));
   facts.slurm_job = launcher::slurm::read_starts(file_system, folder).job;

@@ -98,7 +98,30 @@ std::string wrong_bits_text(const Failure& failure) {
   return text("an audit found wrong bits, reported by ", who_text(failure));
 }
 
-// What ended by the input, and what a restart would not mend.
+// What is at fault, as far as words have a function of their own for it.
+enum class Kind { kInput, kStorage, kOther };
+
+// kInput: a restart would not mend it.
+Kind kind_of(Cause cause) {
+  switch (cause) {
+    case Cause::kNotFinite:
+    case Cause::kOtherModel:
+    case Cause::kRanksDiffer:
+    case Cause::kNoCheckpoint:
+    case Cause::kCannotWrite:
+    case Cause::kDataDamaged:
+    case Cause::kDevice:
+    case Cause::kConfig: return Kind::kInput;
+    case Cause::kDiskFull:
+    case Cause::kFileLimit:
+    case Cause::kStorageHangs:
+    case Cause::kStorageFails:
+    case Cause::kFinalCheckpoint:
+    case Cause::kDataAway: return Kind::kStorage;
+    default: return Kind::kOther;
+  }
+}
+
 std::string input_text(Cause cause, const Failure& f) {
   switch (cause) {
     case Cause::kNotFinite: return not_finite_text(f);
@@ -226,6 +249,8 @@ std::string resume_text(int64_t checkpoint_step) {
 }
 
 std::string what_text(Cause cause, const Failure& f) {
+  if (kind_of(cause) == Kind::kInput) return input_text(cause, f);
+  if (kind_of(cause) == Kind::kStorage) return storage_text(cause, f);
   switch (cause) {
     case Cause::kKilled: return killed_text(f);
     case Cause::kKilledForMemory:
@@ -251,41 +276,15 @@ std::string what_text(Cause cause, const Failure& f) {
     case Cause::kNoMemory: return with_error(text(who_text(f), " ran out of memory"), f);
     case Cause::kNoProgram:
       return text(who_text(f), " could not start, because a program or a library is missing");
-    case Cause::kDiskFull:
-    case Cause::kFileLimit:
-    case Cause::kStorageHangs:
-    case Cause::kStorageFails:
-    case Cause::kFinalCheckpoint:
-    case Cause::kDataAway: return storage_text(cause, f);
-    case Cause::kNotFinite:
-    case Cause::kOtherModel:
-    case Cause::kRanksDiffer:
-    case Cause::kNoCheckpoint:
-    case Cause::kCannotWrite:
-    case Cause::kDataDamaged:
-    case Cause::kDevice:
-    case Cause::kConfig: return input_text(cause, f);
     default: return with_error(code_text(f), f);
   }
 }
 
 Words to_do_about(Cause cause, const Failure& f, bool over, int64_t step) {
+  if (kind_of(cause) == Kind::kInput) return about_input(cause, step);
+  if (kind_of(cause) == Kind::kStorage) return about_storage(cause, step);
   Words words;
   switch (cause) {
-    case Cause::kNotFinite:
-    case Cause::kOtherModel:
-    case Cause::kRanksDiffer:
-    case Cause::kNoCheckpoint:
-    case Cause::kCannotWrite:
-    case Cause::kDataDamaged:
-    case Cause::kDevice:
-    case Cause::kConfig: return about_input(cause, step);
-    case Cause::kDiskFull:
-    case Cause::kFileLimit:
-    case Cause::kStorageHangs:
-    case Cause::kStorageFails:
-    case Cause::kFinalCheckpoint:
-    case Cause::kDataAway: return about_storage(cause, step);
     case Cause::kNoMemory:
       words = {
           "Use more ranks, a smaller training.local_batch_size or "

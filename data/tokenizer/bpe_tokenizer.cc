@@ -11,6 +11,7 @@
 #include "base/check.h"
 #include "base/hash.h"
 #include "base/text.h"
+#include "data/tokenizer/vocabulary.h"
 
 namespace lockstep::data {
 
@@ -103,18 +104,9 @@ class BpeTokenizer final : public Tokenizer {
   }
 
   Result<std::string> decode(std::span<const uint32_t> ids, bool show_special) const override {
-    std::string bytes;
-    for (const uint32_t id : ids) {
-      if (id >= vocab_size_)
-        return Error{Code::kConfig, text("token ", id, " is not below the vocabulary size ",
-                                         vocab_size_, " of this tokenizer")};
-      if (const auto added = added_by_id_.find(id); added != added_by_id_.end()) {
-        if (!added->second->special || show_special) bytes += added->second->content;
-      } else if (id < model_.size()) {
-        bytes += model_.token_bytes(id);
-      }
-    }
-    return bytes;
+    return join_tokens(
+        ids, vocab_size_, added_by_id_, show_special, model_.size(),
+        [this](uint32_t id, std::string& bytes) { bytes += model_.token_bytes(id); });
   }
 
  private:
@@ -172,7 +164,7 @@ class BpeTokenizer final : public Tokenizer {
   const AddedTokens raw_tokens_, normalized_tokens_;
   const std::string hash_;
   int64_t vocab_size_;
-  std::unordered_map<uint32_t, const AddedToken*> added_by_id_;
+  AddedById added_by_id_;
   std::unordered_map<std::string, uint32_t> id_by_name_;
   mutable ScratchPool pool_;
 };

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/text.h"
 #include "data/tokenizer/unicode.h"
+#include "data/tokenizer/vocabulary.h"
 
 namespace lockstep::data {
 namespace {
@@ -107,17 +108,9 @@ class MetaspaceTokenizer final : public Tokenizer {
   }
 
   Result<std::string> decode(std::span<const uint32_t> ids, bool show_special) const override {
-    std::string words;
-    for (const uint32_t id : ids) {
-      if (id >= vocab_size_)
-        return Error{Code::kConfig, text("token ", id, " is not below the vocabulary size ",
-                                         vocab_size_, " of this tokenizer")};
-      if (const auto added = added_by_id_.find(id); added != added_by_id_.end()) {
-        if (!added->second->special || show_special) words += added->second->content;
-      } else if (id < model_.size()) {
-        append_words(id, words);
-      }
-    }
+    LOCKSTEP_TRY(std::string words,
+                 join_tokens(ids, vocab_size_, added_by_id_, show_special, model_.size(),
+                             [this](uint32_t id, std::string& out) { append_words(id, out); }));
     if (parts_.strips_begin && words.starts_with(' ')) words.erase(0, 1);
     return words;
   }
@@ -243,7 +236,7 @@ class MetaspaceTokenizer final : public Tokenizer {
   std::array<uint32_t, 256> byte_ids_{};
   std::unordered_map<std::string, uint32_t> ids_;
   std::unordered_map<uint32_t, uint32_t> characters_;  // by key_of
-  std::unordered_map<uint32_t, const AddedToken*> added_by_id_;
+  AddedById added_by_id_;
   std::unordered_map<std::string, uint32_t> id_by_name_;
 };
 

@@ -21,12 +21,17 @@ Result<json> object_of(const std::string& contents, const char* name) {
   return object;
 }
 
+// Of a token's name: itself, or the content of an object.
+const json& content_of(const json& value) {
+  return value.is_object() && value.contains("content") ? value["content"] : value;
+}
+
 // A token's name: a string, or an object with content. null is none.
 Result<void> read_name(const json& object, const char* file, const char* key,
                        std::optional<SideWords::Name>& name) {
   if (name || !object.contains(key) || object[key].is_null()) return {};
   const json& value = object[key];
-  const json& content = value.is_object() && value.contains("content") ? value["content"] : value;
+  const json& content = content_of(value);
   if (!content.is_string())
     return Error{Code::kConfig, text(file, ": ", key, " = ", dump_json(value), " is no token")};
   name = SideWords::Name{content.get<std::string>(), file};
@@ -93,7 +98,7 @@ Result<void> read_added(const json& list, const std::vector<std::string>& specia
 std::vector<std::string> special_names(const json& map, const json& config) {
   std::vector<std::string> names;
   const auto add = [&](const json& value) {
-    const json& content = value.is_object() && value.contains("content") ? value["content"] : value;
+    const json& content = content_of(value);
     if (content.is_string()) names.push_back(content.get<std::string>());
   };
   for (const json* object : {&map, &config})

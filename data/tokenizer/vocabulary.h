@@ -1,8 +1,9 @@
-// Fields of tokenizer.json; and vocabulary and merges of byte-level BPE, as it and vocab.json with
-// merges.txt have them. Private to this folder.
+// Fields of tokenizer.json; vocabulary and merges of byte-level BPE, as it and vocab.json with
+// merges.txt have them; and what tokens of a vocabulary are as text. Private to this folder.
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "base/result.h"
 #include "base/text.h"
 #include "data/tokenizer/bpe_model.h"
+#include "data/tokenizer/definitions.h"
 
 namespace lockstep::data {
 
@@ -42,5 +44,27 @@ uint32_t id_of(const nlohmann::json& value);
 void read_vocabulary(const nlohmann::json& vocab, Ids& ids, std::vector<std::string>& token_bytes);
 // Errors: kConfig: one of the three tokens is not in the vocabulary.
 Result<Merge> read_merge(const std::string& left, const std::string& right, const Ids& ids);
+
+using AddedById = std::unordered_map<uint32_t, const AddedToken*>;
+// What `ids` are together: of an added token its content, unless it is special and those are not
+// shown; for a token of the model `append(id, bytes)` adds its bytes; other ids are nothing.
+// Errors: kConfig: an id is not below `vocab_size`.
+template <typename Append>
+Result<std::string> join_tokens(std::span<const uint32_t> ids, int64_t vocab_size,
+                                const AddedById& added_by_id, bool show_special, size_t model_size,
+                                const Append& append) {
+  std::string bytes;
+  for (const uint32_t id : ids) {
+    if (id >= vocab_size)
+      return Error{Code::kConfig, text("token ", id, " is not below the vocabulary size ",
+                                       vocab_size, " of this tokenizer")};
+    if (const auto added = added_by_id.find(id); added != added_by_id.end()) {
+      if (!added->second->special || show_special) bytes += added->second->content;
+    } else if (id < model_size) {
+      append(id, bytes);
+    }
+  }
+  return bytes;
+}
 
 }  // namespace lockstep::data

@@ -49,6 +49,12 @@ WorkerExit killed_by(int rank, int signal) {
   return exit;
 }
 
+std::string things_to_do(const Account& account) {
+  std::string all;
+  for (const std::string& each : account.to_do) all += each + "\n";
+  return all;
+}
+
 ToldJob::ToldJob(int64_t per_node, std::vector<std::string> nodes,
                  const control::SupervisorOptions& options)
     : nodes_(std::move(nodes)), now_ns_(kSecond) {

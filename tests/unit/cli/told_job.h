@@ -17,6 +17,8 @@ namespace lockstep::cli {
 // A worker that ended; `error` is the last one that it logged.
 launcher::WorkerExit exit_of(int rank, int code, const std::string& error = "");
 launcher::WorkerExit killed_by(int rank, int signal);
+// What a person should do, a line each.
+std::string things_to_do(const Account& account);
 
 class ToldJob {
  public:

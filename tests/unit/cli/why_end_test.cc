@@ -18,12 +18,6 @@ using testing::HasSubstr;
 using testing::Not;
 namespace control = launcher::control;
 
-std::string things_to_do(const Account& account) {
-  std::string all;
-  for (const std::string& each : account.to_do) all += each + "\n";
-  return all;
-}
-
 // A run of two ranks that ends with this code of rank 1, after 9 steps and a checkpoint of step 6.
 Account ended_with(int code, const std::string& error) {
   control::SupervisorOptions options;

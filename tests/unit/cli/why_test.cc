@@ -19,12 +19,6 @@ using testing::IsEmpty;
 using testing::Not;
 namespace control = launcher::control;
 
-std::string said_to_do(const Account& account) {
-  std::string all;
-  for (const std::string& each : account.to_do) all += each + "\n";
-  return all;
-}
-
 std::vector<std::string> chain_words(const Account& account) {
   std::vector<std::string> all;
   for (const ChainLink& link : account.chain) all.push_back(link.words);
@@ -64,7 +58,7 @@ TEST(Why, AWorkerThatWasKilled_IsToldWithPlaceCostAndWhatFollowed) {
   EXPECT_EQ(told.did,
             "It stopped the other ranks, went back to step 6 and trained again with 2 ranks after "
             "0.8 s. The run reached its end.");
-  EXPECT_THAT(said_to_do(told), HasSubstr("Nothing now: the run went on by itself."));
+  EXPECT_THAT(things_to_do(told), HasSubstr("Nothing now: the run went on by itself."));
   EXPECT_THAT(chain_words(told),
               ElementsAre("rank 1 on node2: killed by SIGKILL, at step 10",
                           "rank 0 on node1: exit code 76 (lost a peer), at step 10",
@@ -92,7 +86,7 @@ TEST(Why, AMemoryKill_NamesTheKernelAndThePlan) {
   const Account told = recovered_from(exit);
   EXPECT_EQ(told.what,
             "The kernel killed rank 1 on node2 because the memory of that machine ran out");
-  EXPECT_THAT(said_to_do(told), HasSubstr("`lockstep plan` shows what fits"));
+  EXPECT_THAT(things_to_do(told), HasSubstr("`lockstep plan` shows what fits"));
 }
 
 TEST(Why, ACrash_SaysWhatTheSignalMeans) {
@@ -101,7 +95,7 @@ TEST(Why, ACrash_SaysWhatTheSignalMeans) {
   EXPECT_EQ(recovered_from(killed_by(0, SIGABRT)).what,
             "Rank 0 on node1 crashed with SIGABRT (a check of the program failed)");
   EXPECT_THAT(recovered_from(killed_by(1, SIGBUS)).what, HasSubstr("/dev/shm is full"));
-  EXPECT_THAT(said_to_do(recovered_from(killed_by(1, SIGSEGV))), HasSubstr("report it as a bug"));
+  EXPECT_THAT(things_to_do(recovered_from(killed_by(1, SIGSEGV))), HasSubstr("report it as a bug"));
 }
 
 TEST(Why, AHang_CountsTheSilenceAsCost) {
@@ -113,7 +107,7 @@ TEST(Why, AHang_CountsTheSilenceAsCost) {
   const Account told = job.account();
   EXPECT_THAT(told.what, HasSubstr("hung: it made no progress for 120.0 s"));
   EXPECT_GT(told.cost.seconds_down, 120);
-  EXPECT_THAT(said_to_do(told), HasSubstr("launcher.hang_seconds"));
+  EXPECT_THAT(things_to_do(told), HasSubstr("launcher.hang_seconds"));
 }
 
 TEST(Why, AStoppedProcess_IsNoHang) {
@@ -145,7 +139,7 @@ TEST(Why, ALostNode_IsNamedAndTheRunGoesOnSmaller) {
   EXPECT_EQ(told.what, "Node node2 was lost: its connection has ended; rank 1 was lost with it");
   EXPECT_EQ(told.node, "node2");
   EXPECT_THAT(told.did, HasSubstr("trained again with 2 ranks instead of 3"));
-  EXPECT_THAT(said_to_do(told), HasSubstr("sbatch --exclude=node2"));
+  EXPECT_THAT(things_to_do(told), HasSubstr("sbatch --exclude=node2"));
   EXPECT_EQ(told.chain.front().words, "node node2: its connection has ended");
 }
 
@@ -159,7 +153,7 @@ TEST(Why, TooFewNodesLeft_SaysWhichWasLostAndHowToResume) {
   EXPECT_EQ(told.what, "Node node2 was lost: silent for 1.5 s; rank 1 was lost with it");
   EXPECT_EQ(told.did,
             "It stopped all ranks and ended with status 75: 1 nodes are left and 2 are needed.");
-  EXPECT_THAT(said_to_do(told), HasSubstr("it resumes after step 6."));
+  EXPECT_THAT(things_to_do(told), HasSubstr("it resumes after step 6."));
   EXPECT_EQ(told.cost.steps_again, 3);
   EXPECT_TRUE(told.cost.when_resumed);
 }
@@ -184,7 +178,7 @@ TEST(Why, ABarredNode_NamesItsHardware) {
   job.recovers(7, 12);
   const Account told = job.account();
   EXPECT_EQ(told.what, "Hardware failed: " + why);
-  EXPECT_THAT(said_to_do(told), HasSubstr("Have its hardware tested."));
+  EXPECT_THAT(things_to_do(told), HasSubstr("Have its hardware tested."));
 }
 
 TEST(Why, ANodeBarredByAnAudit_IsAboutWrongBits) {
@@ -213,7 +207,7 @@ TEST(Why, ASlowNodeThatWasReplaced_IsNoFailureOfAWorker) {
   const Account told = job.account();
   EXPECT_THAT(told.what, HasSubstr("A slow node was replaced: a spare takes the place of node "
                                    "node2: rank 1 is slow"));
-  EXPECT_THAT(said_to_do(told), HasSubstr("Run `lockstep doctor` on node2."));
+  EXPECT_THAT(things_to_do(told), HasSubstr("Run `lockstep doctor` on node2."));
 }
 
 TEST(Why, OnlyALostPeer_AdmitsThatTheFirstFailureIsUnknown) {
@@ -262,7 +256,7 @@ TEST(Why, ARecoveryUnderWay_SaysWait) {
   job.publish("running", -1, ::getpid());
   const Account told = job.account();
   EXPECT_EQ(told.did, "It stopped the other ranks and is starting again.");
-  EXPECT_THAT(said_to_do(told), HasSubstr("Wait: the run is recovering."));
+  EXPECT_THAT(things_to_do(told), HasSubstr("Wait: the run is recovering."));
 }
 
 TEST(Why, AHealthyRun_IsToldInOneLine) {
