@@ -219,8 +219,8 @@ Result<nlohmann::json> request(const char* member) {
   return json;
 }
 
-// stdin: {"tokens": path, "logits": path or ""}, or {"tokens": "", "split": name}; stdout:
-// {"loss": …}.
+// stdin: {"tokens": path, "logits": path or ""}, or {"tokens": "", "split": name}, each with
+// "of_folder" and "checkpoint" (core/train/model_weights.h); stdout: {"loss": …}.
 Result<void> evaluate(Config config) {
   LOCKSTEP_TRY(const nlohmann::json json, request("tokens"));
   config.parallelism.strategy = ShardingStrategy::kSingle;
@@ -228,6 +228,8 @@ Result<void> evaluate(Config config) {
   options.tokens = json["tokens"].get<std::string>();
   options.logits = json.value("logits", std::string());
   options.split = json.value("split", options.split);
+  options.weights = {.of_folder = json.value("of_folder", false),
+                     .checkpoint = json.value("checkpoint", std::string())};
   LOCKSTEP_TRY(const core::Evaluation e,
                core::evaluate(posix_file_system(), std::move(config), options));
   const nlohmann::ordered_json report{{"loss", e.loss},

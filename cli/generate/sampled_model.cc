@@ -142,6 +142,7 @@ Result<SampledModel> open_sampled_model(FileSystem& file_system, const std::stri
     return Error{Code::kConfig, text("--tokenizer is for a Hugging Face folder; ", path,
                                      " is a run's folder, whose data name their tokenizer")};
   LOCKSTEP_TRY(model.flags, run_flags(file_system, run));
+  model.run = run;
   LOCKSTEP_RETURN_IF_ERROR(take_words_of_run(file_system, run, model));
   return model;
 }

@@ -1,8 +1,9 @@
-// What `lockstep generate` samples from: a run's newest checkpoint, a checkpoint, or a Hugging Face
-// folder; and how words become ids for it.
+// A model for `lockstep generate` and `lockstep eval`: a run's newest checkpoint, a checkpoint, or
+// a Hugging Face folder; and how words become ids for it.
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct SampledModel {
   int64_t context = 0;           // as many tokens as the model may see; 0: unknown
   int64_t trained_length = 0;    // training.seq_len of a run
   std::vector<uint32_t> ends;    // end a text: the tokenizer's, and those that the folder names
+  std::filesystem::path run;     // of a run or a checkpoint
   std::string checkpoint;        // "": the run's newest
   std::string chat_template;     // its name; "": not known
   std::string no_chat_template;  // why not

@@ -78,15 +78,15 @@ Result<Evaluation> evaluate(FileSystem& file_system, Config config, const Evalua
     config.training.local_batch_size = npy.sequences;
   }
   config.training.slots = 1;
+  config.training.mixed_precision_param = FloatType::kFloat32;
   LOCKSTEP_TRY(const layout::ModelSpec spec, hf::configured_model(config, 0));
   for (const std::string& note : spec.notes) log_warning(note);
-  LOCKSTEP_TRY(const auto weights, hf::initial_weights(file_system, config, spec));
   LOCKSTEP_TRY(const Batches batches,
                batches_of(file_system, config, o, npy, spec.shape.vocab_size));
   LOCKSTEP_TRY(Membership alone, join_alone());
   LOCKSTEP_RETURN_IF_ERROR(check_device(spec, alone.groups().device));
   TrainingStep model(config, spec, alone.groups(), /*forward_only=*/true);
-  LOCKSTEP_RETURN_IF_ERROR(model.initialize(weights.get()));
+  LOCKSTEP_RETURN_IF_ERROR(fill_weights(file_system, config, spec, o.weights, model));
   LOCKSTEP_TRY(const std::optional<SlotLoss> whole,
                model.evaluate(batches.count, batches.at, [] { return false; }));
   const SlotLoss loss = whole.value();

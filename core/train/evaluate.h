@@ -1,4 +1,4 @@
-// The loss of a Hugging Face folder's model on given tokens, and its logits. One process.
+// The loss of a model on given tokens, and its logits. One process, in fp32.
 #pragma once
 
 #include <filesystem>
@@ -6,6 +6,7 @@
 
 #include "base/file_system.h"
 #include "config/config.h"
+#include "core/train/model_weights.h"
 
 namespace lockstep::core {
 
@@ -16,12 +17,13 @@ struct EvaluateOptions {
   // Of an .npy alone: .npy to write, fp32 [batches, sequences, T, V]; "": none.
   std::filesystem::path logits;
   std::string split = "val";  // of the shards
+  WeightSource weights;
 };
 struct Evaluation {
   double loss = 0;  // mean over the counted labels
   int64_t counted_tokens = 0, parameters = 0;
 };
-// Of the model in config.model.hf_assets_path. Errors: kConfig, kNotFound, kCorrupt, kIo, kNoSpace.
+// Errors: kConfig, kNotFound, kCorrupt, kIo, kNoSpace.
 Result<Evaluation> evaluate(FileSystem& file_system, Config config, const EvaluateOptions& options);
 
 }  // namespace lockstep::core

@@ -91,6 +91,23 @@ def check_text(folder):
     check_same("text at once", folder.evaluate(held_out), pieces(folder, ids, 1024))
 
 
+def check_run(folder):
+    """A run, or one of its checkpoints, needs no export."""
+    held_out = folder.scratch / "held_out.txt"
+    exported = folder.evaluate(held_out, "--seq-len", str(T))
+    run = folder.scratch / "run"
+    [manifest] = (run / "checkpoints").glob("*/manifest.json")
+    for model in (run, manifest.parent):
+        words = folder.lockstep("eval", model, held_out, "--seq-len", str(T))
+        assert json.loads(words) == exported, (words, exported)
+    by_itself = json.loads(folder.lockstep("eval", run))
+    assert by_itself == folder.evaluate("--data", folder.tokens, "--seq-len", "64"), by_itself
+    done = subprocess.run([folder.programs / "lockstep", "eval", held_out], capture_output=True,
+                          text=True, timeout=120)
+    assert done.returncode == 64 and "not a run's folder" in done.stderr, done
+    print("a run and a checkpoint: as their export")
+
+
 def check_records(folder):
     texts = [text_of(seed, 5 + seed) for seed in range(8)]
     lines = folder.scratch / "held_out.jsonl"
@@ -161,6 +178,7 @@ def main(source, programs):
     with tempfile.TemporaryDirectory() as scratch:
         folder = Folder(programs, pathlib.Path(scratch))
         check_text(folder)
+        check_run(folder)
         lines, texts = check_records(folder)
         check_shards(folder)
         check_harness(folder, source, lines, texts)

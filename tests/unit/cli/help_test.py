@@ -90,8 +90,8 @@ for words, wanted in (
         (["checkpoint", "diff", "a"],
          "lockstep checkpoint diff: B is required (Second checkpoint; a diff needs two "
          "checkpoints). See `lockstep checkpoint diff --help`\n"),
-        (["eval", "results/training/a"], "lockstep eval: --hf is required (Hugging Face folder"),
-        (["eval", "results/training/a"], "`lockstep export RUN DIR`). See"),
+        (["eval"], "lockstep eval needs a MODEL: a run's folder, a checkpoint, or a Hugging Face"),
+        (["eval", "results/training/a"], "results/training/a"),
         (["export", "a"], "DIR is required")):
     unknown = ask(*words)
     assert unknown.returncode == 64 and unknown.stdout == "" and wanted in unknown.stderr, unknown
