@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "data/tokenizer/unicode.h"
+#include "data/tokenizer/unicode_differences.h"
 
 namespace lockstep::data {
 namespace {
@@ -31,7 +32,8 @@ size_t grapheme_bytes(std::string_view text) {
   utf8proc_int32_t state = 0;
   while (bytes < text.size()) {
     const CodePoint next = code_point_at(text.data() + bytes, end);
-    if (utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(point.value),
+    if (!is_in(kNewExtending, next.value) &&
+        utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(point.value),
                                          static_cast<utf8proc_int32_t>(next.value), &state))
       break;
     bytes += next.bytes;

@@ -14,6 +14,7 @@
 #include "data/tokenizer/definitions.h"
 #include "data/tokenizer/splitter.h"
 #include "data/tokenizer/unicode.h"
+#include "data/tokenizer/unicode_differences.h"
 #include "data/tokenizer/vocabulary.h"
 
 namespace lockstep::data {
@@ -95,16 +96,37 @@ bool is_ascii(std::string_view text) {
                      [](char c) { return static_cast<uint8_t>(c) < 0x80; });
 }
 
-void to_form(std::string& text, unsigned options) {
-  if (is_ascii(text)) return;
+// The form of `text`, appended to `out`.
+void append_form(std::string_view text, unsigned options, std::string& out) {
   utf8proc_uint8_t* made = nullptr;
   const utf8proc_ssize_t size =
       utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(text.data()),
                    static_cast<utf8proc_ssize_t>(text.size()), &made,
                    static_cast<utf8proc_option_t>(UTF8PROC_STABLE | options));
-  if (size < 0) return;  // bytes that are no UTF-8
-  text.assign(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
+  if (size < 0) {  // bytes that are no UTF-8
+    out += text;
+    return;
+  }
+  out.append(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
   std::free(made);
+}
+
+void to_form(std::string& text, unsigned options) {
+  if (is_ascii(text)) return;
+  std::string out;
+  const char* const end = text.data() + text.size();
+  const char* begin = text.data();
+  for (const char* at = begin; at < end;) {
+    const CodePoint point = code_point_at(at, end);
+    if (is_in(kNotYetNormalized, point.value)) {  // a stranger between two texts
+      append_form({begin, static_cast<size_t>(at - begin)}, options, out);
+      append_utf8(point.value, out);
+      begin = at + point.bytes;
+    }
+    at += point.bytes;
+  }
+  append_form({begin, static_cast<size_t>(end - begin)}, options, out);
+  text = std::move(out);
 }
 
 // `change(code point, out)` of each character; bytes that are no UTF-8 stay.
@@ -147,14 +169,18 @@ void to_lower(std::string& text) {
       out += "i\u0307";
       return;
     }
-    append_utf8(static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(point.value))),
-                out);
+    auto small = utf8proc_tolower(static_cast<utf8proc_int32_t>(point.value));
+    for (const Capitals& each : kNewCapitals)
+      if (point.value >= each.first && point.value <= each.last) small += each.to_small;
+    append_utf8(static_cast<uint32_t>(small), out);
   });
 }
 
 void strip_accents(std::string& text) {
   for_each_character(text, [](const CodePoint& point, std::string& out) {
-    if ((point.classes & kMark) == 0) append_utf8(point.value, out);
+    const bool mark = (point.classes & kMark) != 0 ? !is_in(kNotYetMarks, point.value)
+                                                   : is_in(kOnceMarks, point.value);
+    if (!mark) append_utf8(point.value, out);
   });
 }
 
