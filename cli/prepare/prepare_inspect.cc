@@ -11,10 +11,8 @@ namespace lockstep::cli {
 
 namespace {
 
-// Each line of `words` after `margin`.
 void print_run(const std::string& words, bool in_loss, std::ostream& out) {
-  for (const std::string& line : split(words, '\n'))
-    out << (in_loss ? "loss | " : "     | ") << line << "\n";
+  for (const std::string& line : run_lines(words, in_loss)) out << line << "\n";
 }
 
 // "document 2, tokens 38 to 95", or filling, which is the one token that ends documents.
@@ -60,6 +58,13 @@ Result<void> print_tokens(const data::Tokenizer& tokenizer, const data::SlotBatc
 }
 
 }  // namespace
+
+std::vector<std::string> run_lines(const std::string& words, bool in_loss) {
+  std::vector<std::string> lines;
+  for (const std::string& line : split(words, '\n'))
+    lines.push_back((in_loss ? "loss | " : "     | ") + line);
+  return lines;
+}
 
 Result<void> inspect_sample(const InspectOptions& options, std::ostream& out) {
   FileSystem& disk = posix_file_system();

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 
@@ -14,6 +15,9 @@ struct InspectOptions {
   int64_t sample = 0;  // in stream order: tokens [sample * seq_len, sample * seq_len + seq_len]
   int64_t seq_len = 256;
 };
+
+// The lines of a run of tokens: after "loss |" where it counts in the loss, else after "     |".
+std::vector<std::string> run_lines(const std::string& words, bool in_loss);
 
 // Prints runs of tokens that count in the loss after "loss |", the others after "     |"; of packed
 // documents each under a line of its own.

@@ -37,7 +37,6 @@ class InputHash {
 };
 
 constexpr size_t kBatchBytes = size_t{8} << 20;  // of text that is tokenized at once
-
 constexpr int64_t kPlaces = 1'000'000;
 constexpr size_t kSurveyedRecords = 1000;  // whose keys are shown
 
@@ -172,6 +171,7 @@ class Preparation {
     const auto tokens = static_cast<int64_t>(unit.ids.size());
     understood_.tokens += tokens;
     understood_.learnt_tokens += std::count(unit.in_loss.begin(), unit.in_loss.end(), uint8_t{1});
+    understood_.show(place_of(unit), unit.ids, unit.in_loss);
     if (tokens <= understood_.longest_tokens) return;
     understood_.longest_tokens = tokens;
     understood_.longest_place = place_of(unit);

@@ -28,15 +28,30 @@ inline constexpr int64_t kDefaultShardTokens = int64_t{1} << 29;  // 1 GiB of u1
 
 inline constexpr int64_t kMaxValMillionths = 500'000;
 
+inline constexpr size_t kShownRecords = 5;
+
+// A record as it goes into the shards.
+struct ShownRecord {
+  std::string place;  // "a.jsonl: line 3"
+  std::vector<uint32_t> ids;
+  std::vector<uint8_t> in_loss;  // 1: the token is learnt
+};
+
 // What was read, for people.
 struct Understanding {
   std::string format;  // "JSON lines", …; of records
   KeySurvey keys;      // of the first records
   int64_t records = 0, tokens = 0, learnt_tokens = 0;
-  int64_t longest_tokens = 0;  // of a record
-  std::string longest_place;   // "a.jsonl: line 3"
-  int64_t unlearnt = 0;        // records that are left out: no answer of theirs is to be learnt
-  int64_t empty = 0;           // records with nothing to learn but the end of the document
+  int64_t longest_tokens = 0;      // of a record
+  std::string longest_place;       // "a.jsonl: line 3"
+  int64_t unlearnt = 0;            // records that are left out: no answer of theirs is to be learnt
+  int64_t empty = 0;               // records with nothing to learn but the end of the document
+  std::vector<ShownRecord> shown;  // the first ones that are not left out
+  // Keeps a record for `shown` while there are fewer than kShownRecords.
+  void show(const std::string& place, const std::vector<uint32_t>& ids,
+            const std::vector<uint8_t>& in_loss) {
+    if (shown.size() < kShownRecords) shown.push_back({place, ids, in_loss});
+  }
 };
 
 struct PrepareOptions {

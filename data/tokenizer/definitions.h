@@ -13,7 +13,8 @@
 
 namespace lockstep::data {
 
-// Hugging Face `tokenizer.json` with a BPE model, over bytes or with byte_fallback. `config` is the
+// Hugging Face `tokenizer.json` with a BPE model, over bytes or with byte_fallback, or a unigram
+// model. `config` is the
 // text of the tokenizer_config.json beside it, or empty, and `special_tokens_map` that of the file
 // of this name; their eos_token is the end of a document. Else the token that the template puts
 // after a text, else the one with a usual name.

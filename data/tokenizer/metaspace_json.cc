@@ -1,5 +1,13 @@
 #include "data/tokenizer/metaspace_json.h"
 
+#include <array>
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+
+#include "base/text.h"
+
 namespace lockstep::data {
 namespace {
 
@@ -20,16 +28,37 @@ bool is_space_pattern(const json& stage) {
   return pattern.is_object() && member(pattern, "String") == " ";
 }
 
-Result<void> read_normalizers(const json& root, MetaspaceParts& parts) {
-  for (const json& one : flat(member(root, "normalizer"), "normalizers")) {
+// "▁" before the text, then "▁" for spaces: what most files say, and the hash of those has it so.
+bool is_plain(const std::vector<json>& normalizers, MetaspaceParts& parts) {
+  MetaspaceParts found;
+  for (const json& one : normalizers) {
     const std::string type = type_of(one);
-    if (type == "Prepend" && member(one, "prepend") == kMetaspace && !parts.replaces_first)
-      parts.prepends = Prepends::kEachPart;
+    if (type == "Prepend" && member(one, "prepend") == kMetaspace && !found.replaces_first)
+      found.prepends = Prepends::kEachPart;
     else if (type == "Replace" && is_space_pattern(one) && member(one, "content") == kMetaspace)
-      parts.replaces_first = true;
+      found.replaces_first = true;
     else
-      return unsupported("normalizer", text(type, " = ", one.dump()));
+      return false;
   }
+  parts.prepends = found.prepends;
+  parts.replaces_first = found.replaces_first;
+  return true;
+}
+
+Result<void> read_normalizers(const json& root, MetaspaceParts& parts) {
+  const json& normalizer = member(root, "normalizer");
+  if (is_plain(flat(normalizer, "normalizers"), parts)) return {};
+  LOCKSTEP_TRY(parts.normalizer, make_normalizer(normalizer));
+  parts.normalizer_definition = dump_json(normalizer);
+  return {};
+}
+
+Result<void> read_prepend_first(MetaspaceParts& parts) {
+  // `tokenizers` asks where in the text before normalizing a word began.
+  if (parts.normalizer && (parts.splits_words || parts.normalizer->may_cut_beginning()))
+    return unsupported("pre_tokenizer Metaspace with prepend_scheme first",
+                       "after this normalizer");
+  parts.prepends = Prepends::kBeginning;
   return {};
 }
 
@@ -43,22 +72,29 @@ Result<void> read_metaspace_stage(const json& stage, MetaspaceParts& parts) {
       scheme.is_null() ? (old ? "always" : "never") : scheme.get<std::string>();
   if (parts.prepends != Prepends::kNever && word != "never")
     return unsupported("pre_tokenizer Metaspace", "after the normalizer Prepend");
-  if (word == "always")
+  if (word == "first") {
+    LOCKSTEP_RETURN_IF_ERROR(read_prepend_first(parts));
+  } else if (word == "always") {
     parts.prepends = Prepends::kWhereNone;
-  else if (word == "first")
-    parts.prepends = Prepends::kBeginning;
-  else if (word != "never")
+  } else if (word != "never") {
     return unsupported("pre_tokenizer Metaspace with prepend_scheme", word);
+  }
   parts.splits = flag(stage, "split", true);
   return {};
 }
 
 Result<void> read_pre_tokenizers(const json& root, MetaspaceParts& parts) {
-  const std::vector<json> stages = flat(member(root, "pre_tokenizer"), "pretokenizers");
+  std::vector<json> stages = flat(member(root, "pre_tokenizer"), "pretokenizers");
+  if (!stages.empty() && type_of(stages[0]) == "WhitespaceSplit") {
+    parts.splits_words = true;
+    stages.erase(stages.begin());
+  }
   if (stages.size() > 1) return unsupported("pre_tokenizer", "Sequence with Metaspace");
   if (stages.empty()) {
+    parts.leaves_spaces = true;
     // Nothing replaces spaces: a space is a character like any other.
-    if (!parts.replaces_first) return unsupported("byte_fallback", "without a \"▁\" for spaces");
+    if (!parts.replaces_first && !parts.normalizer && !parts.splits_words && !parts.unigram)
+      return unsupported("byte_fallback", "without a \"▁\" for spaces");
     return {};
   }
   const std::string type = type_of(stages[0]);
@@ -66,7 +102,7 @@ Result<void> read_pre_tokenizers(const json& root, MetaspaceParts& parts) {
   // Gemma's: no space is left for it to find.
   const bool finds_nothing = type == "Split" && is_space_pattern(stages[0]) &&
                              parts.replaces_first && !flag(stages[0], "invert", false);
-  if (!finds_nothing) return unsupported("pre_tokenizer with byte_fallback:", type);
+  if (!finds_nothing) return unsupported("pre_tokenizer of a SentencePiece model", type);
   return {};
 }
 
@@ -87,10 +123,51 @@ Result<void> read_decoders(const json& root, MetaspaceParts& parts) {
   return {};
 }
 
+// The number as `tokenizers` reads it: its JSON library multiplies or divides the digits by a power
+// of ten, which is not always the nearest float64. Sums that are equal decide between cuts.
+double as_tokenizers_reads(double value) {
+  std::array<char, 32> digits{};
+  const auto end = std::to_chars(digits.data(), digits.data() + digits.size(), std::abs(value),
+                                 std::chars_format::scientific);
+  const std::string_view written(digits.data(), static_cast<size_t>(end.ptr - digits.data()));
+  const size_t e = written.find('e');
+  uint64_t significand = 0;
+  int exponent = std::atoi(written.data() + e + 1);
+  for (size_t i = 0; i < e; ++i) {
+    if (written[i] == '.') {
+      exponent -= static_cast<int>(e - i - 1);
+      continue;
+    }
+    significand = 10 * significand + static_cast<uint64_t>(written[i] - '0');
+  }
+  if (std::abs(exponent) > std::numeric_limits<double>::max_exponent10) return value;
+  const double power = std::strtod(text("1e", std::abs(exponent)).c_str(), nullptr);
+  const auto whole = static_cast<double>(significand);
+  return std::copysign(exponent < 0 ? whole / power : whole * power, value);
+}
+
+Result<void> read_unigram(const json& model, Ids& ids, MetaspaceParts& parts) {
+  const json& unknown = member(model, "unk_id");
+  if (unknown.is_null()) return unsupported("model Unigram", "without unk_id");
+  UnigramModel::Definition definition;
+  definition.unknown = id_of(unknown);
+  definition.byte_fallback = parts.byte_fallback = flag(model, "byte_fallback", false);
+  for (const json& entry : model.at("vocab")) {
+    definition.tokens.push_back(entry.at(0).get<std::string>());
+    definition.scores.push_back(as_tokenizers_reads(entry.at(1).get<double>()));
+    ids[definition.tokens.back()] = static_cast<uint32_t>(definition.tokens.size() - 1);
+  }
+  parts.bpe.model.token_bytes = definition.tokens;
+  parts.unigram = std::move(definition);
+  return {};
+}
+
 }  // namespace
 
+bool is_unigram(const json& root) { return member(root.at("model"), "type") == "Unigram"; }
+
 bool is_metaspace(const json& root) {
-  if (flag(root.at("model"), "byte_fallback", false)) return true;
+  if (is_unigram(root) || flag(root.at("model"), "byte_fallback", false)) return true;
   for (const json& stage : flat(member(root, "pre_tokenizer"), "pretokenizers"))
     if (type_of(stage) == "Metaspace") return true;
   return false;
@@ -98,10 +175,14 @@ bool is_metaspace(const json& root) {
 
 Result<MetaspaceParts> read_metaspace(const json& root, Ids& ids) {
   MetaspaceParts parts;
+  const json& model = root.at("model");
+  if (is_unigram(root)) {
+    LOCKSTEP_RETURN_IF_ERROR(read_unigram(model, ids, parts));
+  }
   LOCKSTEP_RETURN_IF_ERROR(read_normalizers(root, parts));
   LOCKSTEP_RETURN_IF_ERROR(read_pre_tokenizers(root, parts));
   LOCKSTEP_RETURN_IF_ERROR(read_decoders(root, parts));
-  const json& model = root.at("model");
+  if (parts.unigram) return parts;
   auto& tokens = parts.bpe.model.token_bytes;
   for (const auto& [token, value] : model.at("vocab").items()) {
     const uint32_t id = id_of(value);

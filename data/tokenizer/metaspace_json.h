@@ -8,7 +8,9 @@
 
 namespace lockstep::data {
 
-// Bytes as tokens of their own, or spaces as "▁": it is not byte-level BPE.
+// Its model is a unigram model.
+bool is_unigram(const nlohmann::json& root);
+// A unigram model, bytes as tokens of their own, or spaces as "▁": it is not byte-level BPE.
 bool is_metaspace(const nlohmann::json& root);
 
 // Its vocabulary (into `ids` as well), normalizer, pre_tokenizer and decoder. Errors: kConfig: a

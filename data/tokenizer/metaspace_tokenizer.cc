@@ -14,7 +14,7 @@
 namespace lockstep::data {
 namespace {
 
-constexpr std::string_view kSpace = kMetaspace;
+constexpr std::string_view kMetaspaceText = kMetaspace;
 
 // The bytes of the character at `at`; 1 where there is none.
 size_t character_bytes(std::string_view text, size_t at) {
@@ -26,26 +26,55 @@ size_t character_bytes(std::string_view text, size_t at) {
   return size;
 }
 
-std::string byte_token(unsigned byte) {
-  constexpr const char* kDigits = "0123456789ABCDEF";
-  return text("<0x", kDigits[byte / 16], kDigits[byte % 16], ">");
-}
-
 void replace_spaces(std::string_view words, std::string& out) {
   for (const char c : words)
     if (c == ' ')
-      out += kSpace;
+      out += kMetaspaceText;
     else
       out += c;
 }
 
+// What a part of a text is when added tokens are looked for a second time.
+Result<void> normalize(const MetaspaceParts& parts, std::string_view words, std::string& out) {
+  out.clear();
+  if (parts.normalizer) {
+    out = words;
+    return parts.normalizer->apply(out);
+  }
+  if (words.empty()) return {};
+  if (parts.prepends == Prepends::kEachPart) out += kMetaspaceText;
+  if (parts.replaces_first)
+    replace_spaces(words, out);
+  else
+    out += words;
+  return {};
+}
+
+Result<std::vector<AddedToken>> select_added(const MetaspaceParts& parts, bool normalized) {
+  std::vector<AddedToken> selected;
+  for (AddedToken token : parts.bpe.added_tokens) {
+    if (token.normalized != normalized) continue;
+    std::string content;
+    LOCKSTEP_RETURN_IF_ERROR(normalize(parts, token.content, content));
+    if (normalized) token.content = content;
+    selected.push_back(std::move(token));
+  }
+  return selected;
+}
+
 class MetaspaceTokenizer final : public Tokenizer {
  public:
-  MetaspaceTokenizer(MetaspaceParts parts, BpeModel model)
+  struct Models {
+    BpeModel bpe;  // of a unigram model its tokens alone
+    std::optional<UnigramModel> unigram;
+    AddedTokens raw_tokens, normalized_tokens;
+  };
+  MetaspaceTokenizer(MetaspaceParts parts, Models models)
       : parts_(std::move(parts)),
-        model_(std::move(model)),
-        raw_tokens_(select(false)),
-        normalized_tokens_(select(true)),
+        model_(std::move(models.bpe)),
+        unigram_(std::move(models.unigram)),
+        raw_tokens_(std::move(models.raw_tokens)),
+        normalized_tokens_(std::move(models.normalized_tokens)),
         vocab_size_(static_cast<int64_t>(model_.size())) {
     byte_ids_.fill(kNoToken);
     for (size_t id = model_.size(); id-- > 0;) {
@@ -90,8 +119,8 @@ class MetaspaceTokenizer final : public Tokenizer {
         ids.push_back(*part.token);
         continue;
       }
-      normalized.clear();
-      normalize(text.substr(part.range.begin, part.range.end - part.range.begin), normalized);
+      LOCKSTEP_RETURN_IF_ERROR(normalize(
+          parts_, text.substr(part.range.begin, part.range.end - part.range.begin), normalized));
       inner.clear();
       normalized_tokens_.split(normalized, {0, static_cast<uint32_t>(normalized.size())}, names,
                                inner);
@@ -99,9 +128,9 @@ class MetaspaceTokenizer final : public Tokenizer {
         if (each.token)
           ids.push_back(*each.token);
         else
-          encode_part(std::string_view(normalized)
-                          .substr(each.range.begin, each.range.end - each.range.begin),
-                      part.range.begin + each.range.begin == 0, ids);
+          encode_words(std::string_view(normalized)
+                           .substr(each.range.begin, each.range.end - each.range.begin),
+                       part.range.begin + each.range.begin == 0, ids);
       }
     }
     return {};
@@ -123,36 +152,29 @@ class MetaspaceTokenizer final : public Tokenizer {
     return key;
   }
 
-  std::vector<AddedToken> select(bool normalized) const {
-    std::vector<AddedToken> selected;
-    for (AddedToken token : parts_.bpe.added_tokens) {
-      if (token.normalized != normalized) continue;
-      if (normalized) {
-        std::string content;
-        normalize(token.content, content);
-        token.content = content;
-      }
-      selected.push_back(std::move(token));
+  void encode_words(std::string_view words, bool at_beginning, std::vector<uint32_t>& ids) const {
+    if (!parts_.splits_words) return encode_part(words, at_beginning, ids);
+    const char* const end = words.data() + words.size();
+    for (const char* at = words.data(); at < end;) {
+      const char* begin = at;
+      CodePoint point;
+      while (at < end && !((point = code_point_at(at, end)).classes & kSpace)) at += point.bytes;
+      if (at > begin)
+        encode_part({begin, static_cast<size_t>(at - begin)}, at_beginning && begin == words.data(),
+                    ids);
+      if (at < end) at += point.bytes;
     }
-    return selected;
-  }
-
-  void normalize(std::string_view words, std::string& out) const {
-    if (words.empty()) return;
-    if (parts_.prepends == Prepends::kEachPart) out += kSpace;
-    if (parts_.replaces_first)
-      replace_spaces(words, out);
-    else
-      out += words;
   }
 
   void encode_part(std::string_view words, bool at_beginning, std::vector<uint32_t>& ids) const {
     std::string spaced;
     const bool prepends = parts_.prepends == Prepends::kWhereNone ||
                           (parts_.prepends == Prepends::kBeginning && at_beginning);
-    if (!parts_.replaces_first || prepends) {
-      if (prepends && !words.starts_with(kSpace) && !words.starts_with(' ')) spaced += kSpace;
-      if (parts_.replaces_first)
+    const bool spaced_already = parts_.replaces_first || parts_.leaves_spaces;
+    if (!spaced_already || prepends) {
+      if (prepends && !words.starts_with(kMetaspaceText) && !words.starts_with(' '))
+        spaced += kMetaspaceText;
+      if (spaced_already)
         spaced += words;
       else
         replace_spaces(words, spaced);
@@ -160,7 +182,7 @@ class MetaspaceTokenizer final : public Tokenizer {
     }
     if (!parts_.splits) return encode_piece(words, ids);
     for (size_t begin = 0; begin < words.size();) {
-      const size_t next = words.find(kSpace, begin + 1);
+      const size_t next = words.find(kMetaspaceText, begin + 1);
       const size_t end = next == words.npos ? words.size() : next;
       encode_piece(words.substr(begin, end - begin), ids);
       begin = end;
@@ -169,6 +191,7 @@ class MetaspaceTokenizer final : public Tokenizer {
 
   void encode_piece(std::string_view piece, std::vector<uint32_t>& ids) const {
     if (piece.empty()) return;
+    if (unigram_) return unigram_->encode_piece(piece, ids);
     if (model_.whole_pieces_first())
       if (const auto whole = ids_.find(std::string(piece)); whole != ids_.end())
         return ids.push_back(whole->second);
@@ -210,9 +233,9 @@ class MetaspaceTokenizer final : public Tokenizer {
       }
     }
     for (size_t at = 0; at < token.size();) {
-      const bool space = std::string_view(token).substr(at).starts_with(kSpace);
+      const bool space = std::string_view(token).substr(at).starts_with(kMetaspaceText);
       words += space ? ' ' : token[at];
-      at += space ? kSpace.size() : 1;
+      at += space ? kMetaspaceText.size() : 1;
     }
   }
 
@@ -225,11 +248,15 @@ class MetaspaceTokenizer final : public Tokenizer {
     for (const AddedToken& token : parts_.bpe.added_tokens)
       flat += text("\n", token.id, token.special, token.normalized, token.single_word,
                    token.strips_left, token.strips_right, token.content.size(), token.content);
+    if (unigram_) flat += text("\nunigram ", hex64(unigram_->hash()));
+    if (parts_.normalizer) flat += text("\nnormalizer ", parts_.normalizer_definition);
+    if (parts_.splits_words) flat += "\nsplits words";
     return xxh3_64(flat);
   }
 
   const MetaspaceParts parts_;
   const BpeModel model_;
+  const std::optional<UnigramModel> unigram_;
   const AddedTokens raw_tokens_, normalized_tokens_;
   int64_t vocab_size_;
   std::string hash_;
@@ -247,10 +274,19 @@ Result<std::unique_ptr<Tokenizer>> make_metaspace_tokenizer(MetaspaceParts parts
     if (int64_t{token.id} >= kMaxVocab || token.content.empty())
       return Error{Code::kConfig, text("the added token \"", token.content, "\" with id ", token.id,
                                        " is empty, or its id is not below ", kMaxVocab)};
+  std::optional<UnigramModel> unigram;
+  if (parts.unigram) {
+    LOCKSTEP_TRY(unigram, UnigramModel::create(*std::move(parts.unigram)));
+    parts.unigram.reset();
+  }
+  LOCKSTEP_TRY(std::vector<AddedToken> raw, select_added(parts, false));
+  LOCKSTEP_TRY(std::vector<AddedToken> normalized, select_added(parts, true));
   parts.bpe.model.from_symbols = true;
   LOCKSTEP_TRY(BpeModel model, BpeModel::create(std::move(parts.bpe.model)));
-  return std::unique_ptr<Tokenizer>(
-      std::make_unique<MetaspaceTokenizer>(std::move(parts), std::move(model)));
+  return std::unique_ptr<Tokenizer>(std::make_unique<MetaspaceTokenizer>(
+      std::move(parts),
+      MetaspaceTokenizer::Models{std::move(model), std::move(unigram), AddedTokens(std::move(raw)),
+                                 AddedTokens(std::move(normalized))}));
 }
 
 }  // namespace lockstep::data

@@ -84,6 +84,7 @@ Result<void> read_pre_tokenizer(const json& stage, BpeParts& parts, Stages& stag
 
 Result<void> check_model(const json& model) {
   const json& type = member(model, "type");
+  if (type == "Unigram") return {};
   if (!type.is_null() && type != "BPE") return unsupported("model", type.dump());
   const json& dropout = member(model, "dropout");
   if (!dropout.is_null() && dropout.get<double>() != 0)
@@ -188,7 +189,8 @@ Result<uint32_t> end_of_document(const BpeParts& parts, const Ids& ids, const Si
 Result<void> read_rest(const json& root, const SideWords& side, const Ids& ids, BpeParts& parts) {
   const json& model = root.at("model");
   parts.name = "tokenizer.json";
-  LOCKSTEP_RETURN_IF_ERROR(read_merges(model.at("merges"), ids, parts.model));
+  if (!is_unigram(root))
+    LOCKSTEP_RETURN_IF_ERROR(read_merges(model.at("merges"), ids, parts.model));
   parts.model.whole_pieces_first = flag(model, "ignore_merges", false);
   if (root.contains("added_tokens")) parts.added_tokens = read_added_tokens(root["added_tokens"]);
   std::optional<uint32_t> after;

@@ -18,6 +18,11 @@ uint32_t id_of(const json& value) {
   return static_cast<uint32_t>(id);
 }
 
+std::string byte_token(unsigned byte) {
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  return text("<0x", kDigits[byte / 16], kDigits[byte % 16], ">");
+}
+
 Result<Merge> read_merge(const std::string& left, const std::string& right, const Ids& ids) {
   Merge merge{};
   const std::string joined = left + right;

@@ -36,6 +36,9 @@ inline std::string type_of(const nlohmann::json& object) {
 
 using Ids = std::unordered_map<std::string, uint32_t>;  // by token, in GPT-2's characters
 
+// SentencePiece's token of a byte: "<0x0A>".
+std::string byte_token(unsigned byte);
+
 // Throws nlohmann's exception: it is no id.
 uint32_t id_of(const nlohmann::json& value);
 // Tokens in GPT-2's characters to their bytes. Others than byte characters occur in tokens that no

@@ -24,6 +24,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 from tokenizers import pre_tokenizers, processors, trainers
 
 import tokenizer_texts
+import unigram_definitions
 
 CONTRACTED = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 AROUND = r"\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -251,6 +252,7 @@ DEFINITIONS = {
     "o200k_json": o200k_json, "llama3_ranks": llama3_ranks, "cl100k_ranks": cl100k_ranks,
     "tekken": tekken, "sentencepiece_v1": sentencepiece_model("tokenizer.model.v1"),
     "sentencepiece_v3": sentencepiece_model("mistral_instruct_tokenizer_240323.model.v3"),
+    **unigram_definitions.DEFINITIONS,
 }
 
 

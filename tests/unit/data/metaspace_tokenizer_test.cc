@@ -141,8 +141,8 @@ TEST(MetaspaceTokenizer, WithoutBytesACharacterIsUnknown) {
 
 TEST(MetaspaceTokenizer, WhatIsNotKnownIsNamed) {
   json from = llama();
-  from["normalizer"] = {{"type", "NFKC"}};
-  EXPECT_THAT(error_of(from), HasSubstr("normalizer NFKC"));
+  from["normalizer"] = {{"type", "BertNormalizer"}};
+  EXPECT_THAT(error_of(from), HasSubstr("normalizer BertNormalizer"));
   EXPECT_THAT(error_of(definition()), HasSubstr("byte_fallback without"));
   from = llama();
   from["pre_tokenizer"] = {{"type", "Whitespace"}};

@@ -91,6 +91,8 @@ TEST(PrepareCommand, ShowsWhatItUnderstood) {
               HasSubstr("  the first 2 records: 63.6 % of the tokens are learnt, the longest has 6 "
                         "tokens (" +
                         (dir / "in/a.csv").string() + ": row 2)\n"));
+  EXPECT_THAT(done.out, HasSubstr("  " + (dir / "in/a.csv").string() +
+                                  ": row 2:\n         | a\n    loss | bbbb<|end|>\n"));
 }
 
 TEST(PrepareCommand, ReportsInJson) {
