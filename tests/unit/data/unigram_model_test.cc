@@ -42,7 +42,9 @@ std::vector<uint32_t> ids_of(const json& definition, std::string_view words) {
   const auto tokenizer = parse_tokenizer_json(definition.dump(), "");
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.error().message;
   std::vector<uint32_t> ids;
-  if (tokenizer.ok()) EXPECT_TRUE(tokenizer.value()->encode(words, ids).ok());
+  if (tokenizer.ok()) {
+    EXPECT_TRUE(tokenizer.value()->encode(words, ids).ok());
+  }
   return ids;
 }
 
@@ -120,7 +122,9 @@ TEST(CharMap, ADamagedMapIsRefusedOrFindsNothing) {
 std::string normalized(const json& definition, std::string words) {
   const auto normalizer = make_normalizer(definition);
   EXPECT_TRUE(normalizer.ok()) << normalizer.error().message;
-  if (normalizer.ok()) EXPECT_TRUE(normalizer.value()->apply(words).ok());
+  if (normalizer.ok()) {
+    EXPECT_TRUE(normalizer.value()->apply(words).ok());
+  }
   return words;
 }
 
