@@ -46,6 +46,7 @@ struct Unit {
   size_t document = 0;
   int64_t line = 0;  // of a record; 0: a segment
   bool ends_document = false;
+  std::string before = {};  // what the text's segment before it ends with
   RecordKind kind = RecordKind::kLines;
   // What became of it.
   std::vector<uint32_t> ids = {};
@@ -109,12 +110,14 @@ class Preparation {
   Result<void> add_text(size_t document) {
     LOCKSTEP_TRY(SegmentReader reader,
                  SegmentReader::open(file_system_, documents_[document], observer()));
-    while (true) {
+    std::string before, words;
+    do {
       LOCKSTEP_TRY(const std::string_view segment, reader.next());
-      LOCKSTEP_RETURN_IF_ERROR(add(
-          {.text = std::string(segment), .document = document, .ends_document = segment.empty()}));
-      if (segment.empty()) return {};
-    }
+      words = segment;
+      LOCKSTEP_RETURN_IF_ERROR(add({words, document, 0, words.empty(), before}));
+      before = end_of_segment(words);
+    } while (!words.empty());
+    return {};
   }
   Result<void> add_records(size_t document) {
     LOCKSTEP_TRY(const auto reader,
@@ -125,10 +128,9 @@ class Preparation {
     while (true) {
       LOCKSTEP_TRY(const std::string_view record, reader->next());
       if (record.empty()) return {};
-      LOCKSTEP_RETURN_IF_ERROR(add({.text = std::string(record),
-                                    .document = document,
-                                    .line = reader->number(),
-                                    .kind = reader->kind()}));
+      const int64_t line = reader->number();
+      LOCKSTEP_RETURN_IF_ERROR(
+          add({std::string(record), document, line, false, "", reader->kind()}));
     }
   }
   Result<void> add(Unit unit) {
@@ -185,7 +187,7 @@ class Preparation {
 
   Result<void> encode(Unit& unit) const {
     if (unit.line == 0) {
-      LOCKSTEP_RETURN_IF_ERROR(tokenizer_.encode(unit.text, unit.ids));
+      LOCKSTEP_RETURN_IF_ERROR(encode_after(tokenizer_, unit.before, unit.text, unit.ids));
       if (!unit.text.empty()) place(unit, unit.text);
     } else {
       LOCKSTEP_RETURN_IF_ERROR(encode_record(unit));

@@ -41,11 +41,23 @@ bool eight_ascii(const char* bytes) {
   return (word & 0x8080808080808080ULL) == 0;
 }
 
-// Where the segment that starts `window` ends; window[kSegmentBytes] exists.
+// Whether `next`, the rest of a window, may begin with white space: of other letters than ASCII, by
+// its first bytes. Tokenizers join white space to what is before it.
+bool may_be_space(std::string_view next) {
+  constexpr std::string_view kSpaces = " \t\n\v\f\r\xc2\xe1\xe2";
+  return kSpaces.find(next.front()) != std::string_view::npos || next.starts_with("\xe3\x80\x80");
+}
+
+// Where the segment that starts `window` ends; window[kSegmentBytes] exists. Before " x" and after
+// a line end that no white space follows, a tokenizer joins nothing.
 size_t cut_of(std::string_view window) {
   const auto limit = static_cast<size_t>(kSegmentBytes);
-  const size_t newline = window.substr(0, limit).rfind('\n');
-  if (newline != std::string_view::npos) return newline + 1;
+  for (const char sign : {'\n', ' '})
+    for (size_t at = window.rfind(sign, limit - 1); at != window.npos && at > 0;
+         at = window.rfind(sign, at - 1))
+      if (!may_be_space(window.substr(at + 1)) &&
+          (sign == '\n' || !may_be_space(window.substr(at - 1))))
+        return sign == '\n' ? at + 1 : at;
   size_t cut = limit;
   while (cut > limit - 3 && is_continuation(byte_at(window, cut))) --cut;
   return cut;
@@ -132,6 +144,16 @@ Error not_utf8(const std::filesystem::path& path, int64_t byte_offset, char byte
                text(path.string(), ": not UTF-8 at byte offset ", byte_offset, " (byte 0x",
                     std::hex, static_cast<unsigned>(static_cast<unsigned char>(byte)), std::dec,
                     "); convert it first, for example: iconv -f latin1 -t utf-8")};
+}
+
+std::string_view end_of_segment(std::string_view segment) {
+  constexpr size_t kLongest = 256;
+  size_t from = segment.size() - std::min(segment.size(), kLongest);
+  while (from < segment.size() && is_continuation(byte_at(segment, from))) ++from;
+  std::string_view end = segment.substr(from);
+  const size_t line = end.find_last_not_of('\n');
+  const size_t start = line == end.npos ? end.npos : end.rfind('\n', line);
+  return start == end.npos ? end : end.substr(start + 1);
 }
 
 Result<SegmentReader> SegmentReader::open(FileSystem& file_system, const Document& document,

@@ -1,7 +1,8 @@
 // Text files, compressed or not, as documents, documents as segments. A document is one file; a
 // segment is the unit of tokenizing and of the train/validation split: at most kSegmentBytes, cut
-// after the last line end in that window, else before the character that does not fit. A document's
-// cuts depend on its own bytes alone, so more input never moves them. Memory: one read buffer,
+// after the last line end in that window that no white space follows, else before the last single
+// space, else before the character that does not fit. A document's cuts depend on its own bytes
+// alone, so more input never moves them. Memory: one read buffer,
 // whatever the file's size.
 #pragma once
 
@@ -22,6 +23,9 @@
 namespace lockstep::data {
 
 inline constexpr int64_t kSegmentBytes = int64_t{1} << 16;
+// What a tokenizer has to see of `segment` before the next one: its last line, at most 256 bytes.
+std::string_view end_of_segment(std::string_view segment);
+
 inline constexpr int kMaxFolderDepth = 64;  // a loop of symbolic links ends here
 
 // The documents of `inputs`: a file is one; a folder gives its files and those of its subfolders,

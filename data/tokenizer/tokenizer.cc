@@ -1,9 +1,23 @@
 #include "data/tokenizer/tokenizer.h"
 
+#include <algorithm>
+
 #include "base/hash.h"
 #include "base/text.h"
 
 namespace lockstep::data {
+
+Result<void> encode_after(const Tokenizer& tokenizer, std::string_view before,
+                          std::string_view text, std::vector<uint32_t>& ids) {
+  if (before.empty() || text.empty()) return tokenizer.encode(text, ids);
+  std::vector<uint32_t> old, whole;
+  LOCKSTEP_RETURN_IF_ERROR(tokenizer.encode(before, old));
+  LOCKSTEP_RETURN_IF_ERROR(tokenizer.encode(std::string(before).append(text), whole));
+  const auto [end, at] = std::mismatch(old.begin(), old.end(), whole.begin(), whole.end());
+  if (end != old.end()) return tokenizer.encode(text, ids);  // a token spans both
+  ids.insert(ids.end(), at, whole.end());
+  return {};
+}
 
 std::string ByteTokenizer::hash() const {
   return hex64(

@@ -43,6 +43,12 @@ class Tokenizer {
                                      bool show_special = false) const = 0;
 };
 
+// Appends the ids of `text` as they are after `before`, which ends where `text` begins: what a
+// definition puts before a text of its own (SentencePiece's "_") does not come again. A few
+// hundred bytes of `before` are enough. Errors: encode's.
+Result<void> encode_after(const Tokenizer& tokenizer, std::string_view before,
+                          std::string_view text, std::vector<uint32_t>& ids);
+
 // The 256 byte values as ids 0..255, end of document = 256, vocab_size 257. No padding: a model may
 // round its vocabulary up (ids above 256 are then never seen), the tokens on disk need not know.
 class ByteTokenizer final : public Tokenizer {

@@ -98,6 +98,17 @@ TEST(MetaspaceTokenizer, LlamasPrependsToEachPartBetweenSpecialTokens) {
   EXPECT_EQ(ids_of(*t, "hello</s>", SpecialNames::kAreText), (Ids{268, 63, 50, 118, 65}));
 }
 
+TEST(MetaspaceTokenizer, NothingIsPutBeforeATextThatGoesOn) {
+  const auto tokenizer = parse_tokenizer_json(llama().dump(), "");
+  ASSERT_TRUE(tokenizer.ok());
+  Ids whole, parts;
+  ASSERT_TRUE(tokenizer.value()->encode("hello\nhello hello", whole).ok());
+  ASSERT_TRUE(encode_after(*tokenizer.value(), "", "hello\n", parts).ok());
+  ASSERT_TRUE(encode_after(*tokenizer.value(), "hello\n", "hello", parts).ok());
+  ASSERT_TRUE(encode_after(*tokenizer.value(), "hello", " hello", parts).ok());
+  EXPECT_EQ(parts, whole);
+}
+
 TEST(MetaspaceTokenizer, MistralsPrependsAtTheBeginningAlone) {
   const auto t = made(metaspace("first", false));
   EXPECT_EQ(ids_of(*t, "hello hello"), (Ids{268, 268}));

@@ -64,6 +64,27 @@ TEST_F(SegmentReaderTest, CutsAtTheLastLineEndThatFits) {
   EXPECT_EQ(joined, contents);
 }
 
+TEST_F(SegmentReaderTest, WhiteSpaceStaysWithWhatIsBeforeIt) {
+  const std::string line(1000, 'x');
+  std::string contents;
+  while (contents.size() < 3u * kSegmentBytes)
+    contents += line + (contents.size() % 3 == 0 ? "\n" : "\n\n    \t");
+  for (const std::string& segment : segments_of(contents)) EXPECT_EQ(segment.front(), 'x');
+  contents.clear();
+  while (contents.size() < 3u * kSegmentBytes) contents += line + " ";
+  contents += line;
+  for (const std::string& segment : segments_of(contents)) EXPECT_EQ(segment.back(), 'x');
+}
+
+TEST_F(SegmentReaderTest, TheEndOfASegmentIsItsLastLine) {
+  EXPECT_EQ(end_of_segment("a\nbc\n"), "bc\n");
+  EXPECT_EQ(end_of_segment("a\nbc"), "bc");
+  EXPECT_EQ(end_of_segment("bc\n\n"), "bc\n\n");
+  EXPECT_EQ(end_of_segment("\n"), "\n");
+  EXPECT_EQ(end_of_segment(""), "");
+  EXPECT_EQ(end_of_segment(std::string(300, 'x')).size(), 256u);
+}
+
 TEST_F(SegmentReaderTest, AFileThatFitsIsOneSegment) {
   EXPECT_EQ(segments_of("no line end").size(), 1u);
   EXPECT_EQ(segments_of(std::string(kSegmentBytes, 'x')).size(), 1u);

@@ -87,7 +87,7 @@ TEST(TokenizerJson, WhatIsUnknownIsNamed) {
   EXPECT_THAT(with("/decoder", {{"type", "Metaspace"}}), HasSubstr("decoder Metaspace"));
   EXPECT_THAT(with("/model/type", "Unigram"), HasSubstr("Unigram"));
   EXPECT_THAT(with("/model/dropout", 0.1), HasSubstr("dropout"));
-  EXPECT_THAT(with("/model/byte_fallback", true), HasSubstr("byte_fallback"));
+  EXPECT_THAT(with("/model/byte_fallback", true), HasSubstr("ByteLevel"));
   EXPECT_THAT(with("/model/continuing_subword_prefix", "##"), HasSubstr("subword_prefix"));
   EXPECT_THAT(with("/model/merges/0", "h x y"), HasSubstr("does not have two tokens"));
   EXPECT_THAT(with("/model/merges/0", "h q"), HasSubstr("\"hq\", which is not in"));
