@@ -52,7 +52,7 @@ struct EvalOptions {
   std::string ignored;  // fields of config.json
   std::string folder, tokens, logits, shards, split = "val", tokenizer;
   std::vector<std::string> inputs;
-  data::RecordFormat records;
+  RecordFlags records;
   int64_t seq_len = 0;  // 0: not given
 };
 
@@ -104,6 +104,8 @@ Result<int> evaluate_text(const EvalOptions& o) {
   options.val_millionths = 0;
   options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   LOCKSTEP_TRY(options.records, record_format(o.records, tokenizer));
+  LOCKSTEP_RETURN_IF_ERROR(find_template(options.records, o.records.chat_date, tokenizer,
+                                         *opened.tokenizer, opened.files));
   options.inputs.assign(o.inputs.begin(), o.inputs.end());
   LOCKSTEP_RETURN_IF_ERROR(tables_become_lines(options, scratch.path()));
   if (options.records) options.pack_seq_len = o.seq_len > 0 ? o.seq_len : kSeqLen;
