@@ -3,7 +3,8 @@
 Reads lines of JSON from standard input and answers each with one line.
 First line: {"template", "tokens", "date", "cpu_s", "memory_mib", "text_bytes"}; the answer is {},
 or {"refused"}. Each further line: {"messages", "tools", "wanted"}; the answer is {"text",
-"learnt", "blocks"} or {"refused": why}. "wanted" is answers, or without "learnt" text or prompt. "learnt" has pairs of places, in bytes of UTF-8; "blocks":
+"learnt", "blocks"} or {"refused": why}. "wanted" is answers, or without "learnt" text or prompt.
+"learnt" has pairs of places, in bytes of UTF-8; "blocks":
 the template's {% generation %} blocks say them. It ends with its standard input.
 """
 import datetime
@@ -67,21 +68,21 @@ class Namespace(jinja2.utils.Namespace):
 class Renderer:
     def __init__(self, template, tokens, date, cpu_s, memory_mib, text_bytes):
         self.tokens, self.date, self.cpu_s = tokens, date, cpu_s
-        self.memory_mib, self.text_bytes = memory_mib, text_bytes
+        self.text_bytes = text_bytes
+        signal.signal(signal.SIGPROF, self.out_of_time)
+        resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
             trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
         environment.filters["tojson"] = tojson
         environment.globals.update(raise_exception=raise_exception, namespace=Namespace,
                                    strftime_now=self.strftime_now)
+        self.header = None
         try:
-            self.template = environment.from_string(template)
+            self.limited(lambda: setattr(self, "template", environment.from_string(template)))
         except jinja2.exceptions.TemplateSyntaxError as error:
             raise Refused(f"the template is not valid Jinja: line {error.lineno}: {error}")
-        signal.signal(signal.SIGPROF, self.out_of_time)
-        resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        self.header = None
 
     def strftime_now(self, form):
         if self.date is None:
@@ -173,21 +174,24 @@ class Renderer:
         for message in request["messages"]:
             if "reasoning_content" in message:
                 message["thinking"] = message["reasoning_content"]  # gpt-oss reads that
+        return self.limited(lambda: self.rendered(**request))
+
+    def limited(self, work):
         used = resource.getrusage(resource.RUSAGE_SELF)
-        end = int(used.ru_utime + used.ru_stime + 2 * self.cpu_s) + 2  # where Python is not asked
+        end = int(used.ru_utime + used.ru_stime + 2 * self.cpu_s) + 2  # where no handler is run
         resource.setrlimit(resource.RLIMIT_CPU, (end, resource.RLIM_INFINITY))
         signal.setitimer(signal.ITIMER_PROF, self.cpu_s)
         try:
-            return self.rendered(**request)
+            return work()
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
 
 
-def why(error, renderer):
+def why(error, memory_mib):
     if isinstance(error, Refused):
         return str(error)
     if isinstance(error, MemoryError):
-        return f"the template needs more than {renderer.memory_mib} MiB of memory"
+        return f"the template needs more than {memory_mib} MiB of memory"
     if isinstance(error, jinja2.exceptions.SecurityError):
         return f"the template does what Jinja's sandbox forbids: {error}"
     if isinstance(error, jinja2.exceptions.TemplateError):
@@ -201,17 +205,18 @@ def say(answer):
 
 
 def main():
-    renderer = None
+    renderer, memory_mib = None, 0
     for line in sys.stdin.buffer:
         try:
             request = json.loads(line)
             if renderer is None:
+                memory_mib = request["memory_mib"]
                 renderer = Renderer(**request)
                 say({})
             else:
                 say(renderer.answer(request))
         except Exception as error:  # what a template does can raise anything
-            say({"refused": why(error, renderer)})
+            say({"refused": why(error, memory_mib)})
 
 
 main()
