@@ -8,9 +8,9 @@
 #include "checkpoint/record/catalog.h"
 #include "checkpoint/save/retention.h"
 #include "cli/shared/command_words.h"
+#include "cli/shared/jinja_python.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/run_args.h"
-#include "cli/shared/jinja_python.h"
 #include "data/prepare/chat_jinja.h"
 #include "data/prepare/chat_probe.h"
 #include "data/prepare/chat_template.h"
@@ -89,8 +89,8 @@ Result<Config> config_for(FileSystem& file_system, const ExportOptions& o,
 // The template of the folder of the model, if it renders as `name`.
 bool has_template(FileSystem& file_system, const DataTokenizer& of_data, const std::string& assets,
                   const std::string& name) {
-  const auto found = data::find_chat_template(file_system, assets, *of_data.tokenizer, "",
-                                              jinja_python());
+  const auto found =
+      data::find_chat_template(file_system, assets, *of_data.tokenizer, "", jinja_python());
   return found.ok() && found.value().name == name;
 }
 
@@ -102,8 +102,8 @@ std::string carry_jinja(FileSystem& file_system, const DataTokenizer& of_data, h
   const auto found = data::find_chat_template(file_system, of_data.chat.folder, *of_data.tokenizer,
                                               of_data.chat.date, jinja_python());
   if (found.ok())
-    if (const auto words = data::ChatTemplate::create(found.value().name, *of_data.tokenizer,
-                                                      found.value().jinja);
+    if (const auto words =
+            data::ChatTemplate::create(found.value().name, *of_data.tokenizer, found.value().jinja);
         words.ok())
       job.ends = {words.value().end_of_answer(), of_data.tokenizer->end_of_document()};
   job.chat_template = source.value().jinja;

@@ -153,11 +153,12 @@ Result<void> continue_texts(const GenerateOptions& o, const SampledModel& model)
 Result<data::ChatTemplate> template_for(const GenerateOptions& o, const SampledModel& model) {
   const std::string& name = o.chat_template.empty() ? model.chat_template : o.chat_template;
   if (!name.empty()) return data::ChatTemplate::create(name, *model.tokenizer);
-  const Error none{Code::kConfig, text("--chat needs a chat template, but ", o.path, " has none: ")};
+  const Error none{Code::kConfig,
+                   text("--chat needs a chat template, but ", o.path, " has none: ")};
   if (model.chat_folder.empty()) return Error{none.code, none.message + model.no_chat_template};
-  const auto found = data::find_chat_template(
-      posix_file_system(), model.chat_folder, *model.tokenizer,
-      o.chat_date.empty() ? model.chat_date : o.chat_date, jinja_python());
+  const auto found =
+      data::find_chat_template(posix_file_system(), model.chat_folder, *model.tokenizer,
+                               o.chat_date.empty() ? model.chat_date : o.chat_date, jinja_python());
   if (!found.ok()) return Error{found.error().code, none.message + found.error().message};
   return data::ChatTemplate::create(found.value().name, *model.tokenizer, found.value().jinja);
 }

@@ -41,9 +41,8 @@ ChatOfData chat_of(FileSystem& file_system, const Config::Data& data) {
   const auto& [name, source] = *sources.begin();
   const auto date = data::JinjaTemplate::date_in(name);
   if (!date) return {name, {}, {}};
-  return {.name = "",
-          .folder = std::filesystem::path(source) / data::kTokenizerFolder,
-          .date = *date};
+  return {
+      .name = "", .folder = std::filesystem::path(source) / data::kTokenizerFolder, .date = *date};
 }
 
 DataTokenizer data_tokenizer(FileSystem& file_system, const Config& config) {

@@ -31,7 +31,7 @@ struct DataTokenizer {
   std::unique_ptr<data::Tokenizer> tokenizer;  // null: the data do not say
   hf::NamedFiles files;                        // that define it; none for bytes
   TokenizerMatch match = TokenizerMatch::kUnknown;
-  std::string difference;     // of kOther: both, for people
+  std::string difference;  // of kOther: both, for people
   ChatOfData chat = {};
 };
 

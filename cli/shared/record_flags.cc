@@ -88,9 +88,8 @@ Result<std::optional<data::RecordFormat>> record_format(const RecordFlags& flags
   return std::optional(records);
 }
 
-Result<void> find_template(std::optional<data::RecordFormat>& records,
-                           const std::string& chat_date, const std::string& path,
-                           const data::Tokenizer& tokenizer,
+Result<void> find_template(std::optional<data::RecordFormat>& records, const std::string& chat_date,
+                           const std::string& path, const data::Tokenizer& tokenizer,
                            std::vector<std::pair<std::string, std::string>>& files) {
   if (!records || records->chat_template != kAuto) return {};
   LOCKSTEP_TRY(

@@ -32,9 +32,8 @@ Result<std::optional<data::RecordFormat>> record_format(const RecordFlags& flags
 // Replaces the chat template "auto" by that of the folder of `path`, and logs which one it is. One
 // that Jinja renders is added to `files`, which the prepared folder keeps for `generate` and
 // `export`, with the files that name its tokens. Errors: find_chat_template's.
-Result<void> find_template(std::optional<data::RecordFormat>& records,
-                           const std::string& chat_date, const std::string& path,
-                           const data::Tokenizer& tokenizer,
+Result<void> find_template(std::optional<data::RecordFormat>& records, const std::string& chat_date,
+                           const std::string& path, const data::Tokenizer& tokenizer,
                            std::vector<std::pair<std::string, std::string>>& files);
 
 }  // namespace lockstep::cli

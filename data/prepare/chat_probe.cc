@@ -26,18 +26,17 @@ constexpr const char* kOtherTool =
 
 Message user(std::string words) { return {"user", std::move(words)}; }
 Message answer(std::string words) { return {"assistant", std::move(words)}; }
-Message system(std::string words) { return {"system", std::move(words)}; }
+Message instruction(std::string words) { return {"system", std::move(words)}; }
 
 // None holds a special token: what those in contents become differs on purpose.
 const std::vector<std::string>& probe_words() {
-  static const std::vector<std::string> words = {
-      "Hi.",
-      "",
-      " ",
-      "  two\n lines \n\n",
-      "\n\té 😀\u00a0",
-      "a 'b' \"c\" \\n {{ d }} <e>",
-      "<tool_response>\nx\n</tool_response>"};
+  static const std::vector<std::string> words = {"Hi.",
+                                                 "",
+                                                 " ",
+                                                 "  two\n lines \n\n",
+                                                 "\n\té 😀\u00a0",
+                                                 "a 'b' \"c\" \\n {{ d }} <e>",
+                                                 "<tool_response>\nx\n</tool_response>"};
   return words;
 }
 
@@ -45,17 +44,17 @@ void add_turns(std::vector<Conversation>& probes) {
   for (const std::string& words : probe_words()) {
     probes.push_back({{user(words), answer("b")}});
     probes.push_back({{user("a"), answer(words)}});
-    probes.push_back({{system(words), user("a"), answer(words), user(words), answer("b")}});
+    probes.push_back({{instruction(words), user("a"), answer(words), user(words), answer("b")}});
   }
-  const Messages turns = {system("Be brief."), user("a"), answer("b"), user("c"), answer("d")};
+  const Messages turns = {instruction("Be brief."), user("a"), answer("b"), user("c"), answer("d")};
   for (size_t first : {0, 1})
     for (size_t last = first + 1; last <= turns.size(); ++last)
       probes.push_back({{turns.begin() + static_cast<ptrdiff_t>(first),
                          turns.begin() + static_cast<ptrdiff_t>(last)}});
   probes.push_back({{user("a"), user("b"), answer("c")}});
   probes.push_back({{user("a"), answer("b"), answer("c")}});
-  probes.push_back({{user("a"), system("s"), answer("b")}});
-  probes.push_back({{user("a"), answer("b"), system("s"), user("c"), answer("d")}});
+  probes.push_back({{user("a"), instruction("s"), answer("b")}});
+  probes.push_back({{user("a"), answer("b"), instruction("s"), user("c"), answer("d")}});
 }
 
 void add_thoughts(std::vector<Conversation>& probes) {
@@ -79,7 +78,8 @@ void add_tools(std::vector<Conversation>& probes) {
   for (const std::vector<std::string>& tools :
        {std::vector<std::string>{}, {kTool}, {kTool, kOtherTool}}) {
     probes.push_back({{user("a"), answer("b")}, tools});
-    probes.push_back({{system("Be kind."), user("a"), answer("b"), user("c"), answer("d")}, tools});
+    probes.push_back(
+        {{instruction("Be kind."), user("a"), answer("b"), user("c"), answer("d")}, tools});
     for (const bool both : {false, true})
       for (const ContentIs content : {ContentIs::kText, ContentIs::kNull}) {
         Message asks = answer("");
@@ -93,7 +93,7 @@ void add_tools(std::vector<Conversation>& probes) {
         all.push_back(user("Thanks."));
         all.push_back(answer("b"));
         probes.push_back({all, tools});
-        all.insert(all.begin(), system("Be kind."));
+        all.insert(all.begin(), instruction("Be kind."));
         probes.push_back({all, tools});
       }
     Message says = answer("I look.\n");

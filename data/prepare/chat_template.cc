@@ -134,9 +134,9 @@ Result<std::vector<Passage>> ChatTemplate::by_family(const Conversation& chat,
   LOCKSTEP_RETURN_IF_ERROR(family_->write(chat, out));
   if (is_prompt) family_->open_answer(out);
   if (out.missing().empty()) return out.take();
-  return Error{Code::kConfig, text("the tools of the chat template ", family_->name,
-                                   " need the token ", out.missing(),
-                                   ", which the tokenizer does not have")};
+  return Error{Code::kConfig,
+               text("the tools of the chat template ", family_->name, " need the token ",
+                    out.missing(), ", which the tokenizer does not have")};
 }
 
 Result<std::vector<Passage>> ChatTemplate::by_jinja(const Conversation& chat,
@@ -146,9 +146,8 @@ Result<std::vector<Passage>> ChatTemplate::by_jinja(const Conversation& chat,
     return passages_of(rendered, end_name_);
   }
   LOCKSTEP_TRY(std::string words, jinja_->text_of(chat, is_prompt));
-  return std::vector<Passage>{{.words = std::move(words),
-                               .names = SpecialNames::kAreTokens,
-                               .begins_document = true}};
+  return std::vector<Passage>{
+      {.words = std::move(words), .names = SpecialNames::kAreTokens, .begins_document = true}};
 }
 
 Result<std::vector<Passage>> ChatTemplate::written(const Conversation& chat, bool is_prompt) const {

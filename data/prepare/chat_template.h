@@ -71,10 +71,10 @@ class ChatTemplate {
   Result<std::vector<Passage>> by_jinja(const Conversation& chat, bool is_prompt) const;
   Result<std::vector<Passage>> written(const Conversation& chat, bool is_prompt) const;
 
-  const ChatFamily* family_ = nullptr;              // null: Jinja alone
-  std::shared_ptr<const JinjaTemplate> jinja_;      // null: the family alone
+  const ChatFamily* family_ = nullptr;          // null: Jinja alone
+  std::shared_ptr<const JinjaTemplate> jinja_;  // null: the family alone
   uint32_t end_of_answer_ = 0;
-  std::string end_name_;  // of end_of_answer_
+  std::string end_name_;                    // of end_of_answer_
   std::map<std::string, uint32_t> tokens_;  // those of the family that the tokenizer has
 };
 

@@ -82,7 +82,8 @@ class Renderer:
         try:
             self.limited(lambda: setattr(self, "template", environment.from_string(template)))
         except jinja2.exceptions.TemplateSyntaxError as error:
-            raise Refused(f"the template is not valid Jinja: line {error.lineno}: {error}")
+            place = f"line {error.lineno}"
+            raise Refused(f"the template is not valid Jinja: {place}: {error}") from None
 
     def strftime_now(self, form):
         if self.date is None:

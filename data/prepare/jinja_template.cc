@@ -18,9 +18,9 @@ constexpr std::string_view kPrefix = "jinja:";
 constexpr const char* kWhiteSpace = " \t\r\n";
 
 ordered_json call_as_json(const ToolCall& call) {
-  ordered_json json = {{"type", "function"},
-                       {"function",
-                        {{"name", call.name}, {"arguments", parse_json<ordered_json>(call.arguments)}}}};
+  ordered_json json = {
+      {"type", "function"},
+      {"function", {{"name", call.name}, {"arguments", parse_json<ordered_json>(call.arguments)}}}};
   if (!call.id.empty()) json["id"] = call.id;
   return json;
 }
@@ -39,8 +39,7 @@ ordered_json message_as_json(const Message& message) {
 
 std::string request(const Conversation& chat, const char* wanted) {
   ordered_json json = {{"messages", ordered_json::array()}, {"tools", nullptr}, {"wanted", wanted}};
-  for (const Message& message : chat.messages)
-    json["messages"].push_back(message_as_json(message));
+  for (const Message& message : chat.messages) json["messages"].push_back(message_as_json(message));
   for (const std::string& tool : chat.tools)
     json["tools"].push_back(parse_json<ordered_json>(tool));
   return dump_json(json);
@@ -118,10 +117,10 @@ Result<RenderedChat> JinjaTemplate::ask(const Conversation& chat, const char* wa
   }
   const auto line = python->ask(request(chat, wanted));
   if (!line.ok())  // this Python is not asked again
-    return Error{Code::kConfig, text("the Python that renders the chat template gave no answer (",
-                                     line.error().message, "); a rendering may take ",
-                                     limits_.cpu_s, " s of CPU time and ", limits_.memory_mib,
-                                     " MiB of memory")};
+    return Error{Code::kConfig,
+                 text("the Python that renders the chat template gave no answer (",
+                      line.error().message, "); a rendering may take ", limits_.cpu_s,
+                      " s of CPU time and ", limits_.memory_mib, " MiB of memory")};
   const auto answer = answer_in(line.value());
   {
     const std::lock_guard lock(mutex_);

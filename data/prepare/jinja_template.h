@@ -58,7 +58,7 @@ class JinjaTemplate {
                                                              std::string date, PythonStarter start,
                                                              JinjaLimits limits = {});
 
-  // "jinja:" with a hash of all that decides what is rendered, and ":2026-01-31" if there is a date.
+  // "jinja:", a hash of all that decides what is rendered, and ":2026-01-31" if there is a date.
   std::string name() const;
   // The date in such a name, "" without one; none: it is another name.
   static std::optional<std::string> date_in(const std::string& name);

@@ -173,9 +173,9 @@ CHATML = """{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['co
 '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}
 {%- endif %}"""
 MARKED = """{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|im_start|>assistant\\n' }}
-{%- generation %}{{ '<think>\\n' + m.get('reasoning_content', '') + '\\n</think>\\n\\n' + m.content +
-'<|im_end|>' }}{% endgeneration %}{{ '\\n' }}{% else %}{{ '<|im_start|>' + m.role + '\\n' +
-m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}"""
+{%- generation %}{{ '<think>\\n' + m.get('reasoning_content', '') + '\\n</think>\\n\\n' +
+m.content + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}{% else %}{{ '<|im_start|>' + m.role +
+'\\n' + m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}"""
 OTHERS = {
     "an end token after answers alone": """{{ bos_token }}{% for m in messages %}
 {%- if m['role'] == 'assistant' %}{{ '<|assistant|>\\n' + m['content'] + eos_token }}

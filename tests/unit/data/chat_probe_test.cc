@@ -91,8 +91,8 @@ TEST(ChatProbe, TheTextsOfLockstepAreKnownWithoutPython) {
   const auto no_python = [](const std::string&) -> Result<std::unique_ptr<LineAnswers>> {
     return Error{Code::kConfig, "no Python here"};
   };
-  auto found = find_chat_template(posix_file_system(), folder.path(), folder.tokenizer(), "",
-                                  no_python);
+  auto found =
+      find_chat_template(posix_file_system(), folder.path(), folder.tokenizer(), "", no_python);
   ASSERT_TRUE(found.ok()) << message_of(found);
   EXPECT_EQ(found.value().name, "chatml");
   write_text(folder.path() / "chat_template.jinja", kYi);

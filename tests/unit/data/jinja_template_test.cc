@@ -65,8 +65,9 @@ TEST(JinjaTemplate, LimitsAndTheSandboxHold) {
 }
 
 TEST(JinjaTemplate, TodayIsADateThatIsGiven) {
-  const ChatFolder folder("{{ strftime_now('%d %b %Y') }}: {% for m in messages %}{{ m.content }}"
-                          "</s>{% endfor %}");
+  const ChatFolder folder(
+      "{{ strftime_now('%d %b %Y') }}: {% for m in messages %}{{ m.content }}"
+      "</s>{% endfor %}");
   EXPECT_THAT(folder.shown(kChat), HasSubstr("--chat-date YYYY-MM-DD"));
   EXPECT_EQ(folder.shown(kChat, "2026-01-31"), "31 Jan 2026: é</s>[b</s>]c</s>[d</s>]");
   const std::string name = folder.found("2026-01-31").value().name;
@@ -76,9 +77,10 @@ TEST(JinjaTemplate, TodayIsADateThatIsGiven) {
 }
 
 TEST(JinjaTemplate, CallsAndToolsAreObjectsAsInTransformers) {
-  const ChatFolder folder("{% for t in tools %}{{ t.name }} {% endfor %}{% for m in messages %}"
-                          "{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}"
-                          "{% endfor %}{{ m.content }}</s>{% endfor %}");
+  const ChatFolder folder(
+      "{% for t in tools %}{{ t.name }} {% endfor %}{% for m in messages %}"
+      "{% for c in m.tool_calls %}{{ c.function.arguments | tojson }}"
+      "{% endfor %}{{ m.content }}</s>{% endfor %}");
   Message call{"assistant", ""};
   call.calls = {{"f", R"({"b": "ü<", "a": 1})", ""}};
   call.content_is = ContentIs::kAbsent;
