@@ -119,6 +119,8 @@ class Renderer:
                 both = [self.text([asked, {"role": "assistant", "content": words}], None)
                         for words in ("Ab", "zY")]
                 before = len(os.path.commonprefix([self.text([asked], None), both[0]]))
+                if both[0] == both[1]:
+                    raise Refused("the template does not write what the assistant says in a text")
                 self.header = os.path.commonprefix(both)[before:]
             except jinja2.exceptions.TemplateError:
                 self.header = ""
@@ -143,6 +145,7 @@ class Renderer:
 
     def answers(self, messages, tools, whole):
         learnt = []
+        self.find_header()
         for i, message in enumerate(messages):
             if message["role"] != "assistant":
                 continue
