@@ -27,10 +27,10 @@ void add_chat_date_flag(CLI::App& app, std::string& date) {
         int year = 0, month = 0, day = 0;
         const bool fits = given.size() == 10 &&
                           std::sscanf(given.c_str(), "%4d-%2d-%2d", &year, &month, &day) == 3;
-        const std::chrono::year_month_day date{std::chrono::year(year),
-                                               std::chrono::month(static_cast<unsigned>(month)),
-                                               std::chrono::day(static_cast<unsigned>(day))};
-        return fits && year > 0 && date.ok() ? "" : given + " is not a date like 2026-01-31";
+        const std::chrono::year_month_day named{std::chrono::year(year),
+                                                std::chrono::month(static_cast<unsigned>(month)),
+                                                std::chrono::day(static_cast<unsigned>(day))};
+        return fits && year > 0 && named.ok() ? "" : given + " is not a date like 2026-01-31";
       });
 }
 
