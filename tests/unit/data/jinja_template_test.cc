@@ -20,7 +20,7 @@ std::string refusal(const std::string& jinja) {
 TEST(JinjaTemplate, TheHeaderOfAnAnswerIsNotLearntWithoutAGenerationPrompt) {
   EXPECT_EQ(ChatFolder("{% for m in messages %}<{{ m.role }}>{{ m.content }}</s>\n{% endfor %}")
                 .shown(kChat),
-            "<user>é</s><assistant>[b</s>]<user>c</s><assistant>[d</s>]");
+            "<user>é</s>\n<assistant>[b</s>]\n<user>c</s>\n<assistant>[d</s>]\n");
 }
 
 TEST(JinjaTemplate, AnAnswerMayBeginOtherwiseThanThePromptDoes) {
