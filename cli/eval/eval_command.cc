@@ -59,7 +59,7 @@ struct EvalOptions {
   std::string ignored;  // fields of config.json
   std::string path, tokens, logits, shards, split = "val", tokenizer;
   std::vector<std::string> inputs;
-  data::RecordFormat records;
+  RecordFlags records;
   int64_t seq_len = 0;  // 0: not given
 };
 
@@ -111,15 +111,21 @@ Result<int> evaluate_shards(const EvalOptions& o, const SampledModel& model,
                     {{"tokens", ""}, {"split", split}});
 }
 
-// The words of `auto` are those of the run's data.
-Result<std::optional<data::RecordFormat>> records_for(const EvalOptions& o,
-                                                      const SampledModel& model) {
-  data::RecordFormat records = o.records;
-  if (!model.of_folder && records.chat_template == "auto") {
-    if (model.chat_template.empty()) return Error{Code::kConfig, model.no_chat_template};
-    records.chat_template = model.chat_template;
+// `auto` is the template of the folder, or that of the run's data.
+Result<void> take_records(const EvalOptions& o, const SampledModel& model,
+                          std::optional<data::RecordFormat>& records) {
+  std::string folder = o.tokenizer.empty() ? o.path : o.tokenizer;
+  RecordFlags flags = o.records;
+  if (!model.of_folder && flags.records.chat_template == "auto") {
+    if (!model.chat_template.empty()) flags.records.chat_template = model.chat_template;
+    if (model.chat_template.empty() && model.chat_folder.empty())
+      return Error{Code::kConfig, model.no_chat_template};
+    folder = model.chat_folder;
+    if (flags.chat_date.empty()) flags.chat_date = model.chat_date;
   }
-  return record_format(std::move(records), o.tokenizer.empty() ? o.path : o.tokenizer);
+  LOCKSTEP_TRY(records, record_format(flags, folder));
+  std::vector<std::pair<std::string, std::string>> unused;  // of a folder that stays
+  return find_template(records, flags.chat_date, folder, *model.tokenizer, unused);
 }
 
 // By way of a folder of shards, which goes.
@@ -134,7 +140,7 @@ Result<int> evaluate_text(const EvalOptions& o, SampledModel& model) {
   options.out = scratch.path() / "tokens";
   options.val_millionths = 0;
   options.threads = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  LOCKSTEP_TRY(options.records, records_for(o, model));
+  LOCKSTEP_RETURN_IF_ERROR(take_records(o, model, options.records));
   options.inputs.assign(o.inputs.begin(), o.inputs.end());
   LOCKSTEP_RETURN_IF_ERROR(tables_become_lines(options, scratch.path()));
   if (options.records && o.seq_len > 0) options.pack_seq_len = o.seq_len;

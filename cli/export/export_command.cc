@@ -8,10 +8,11 @@
 #include "checkpoint/record/catalog.h"
 #include "checkpoint/save/retention.h"
 #include "cli/shared/command_words.h"
+#include "cli/shared/jinja_python.h"
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/run_args.h"
 #include "data/prepare/chat_jinja.h"
-#include "data/prepare/chat_recognition.h"
+#include "data/prepare/chat_probe.h"
 #include "data/prepare/chat_template.h"
 #include "hf/configured_model.h"
 #include "hf/hf_export.h"
@@ -85,21 +86,44 @@ Result<Config> config_for(FileSystem& file_system, const ExportOptions& o,
   return std::move(parsed.config);
 }
 
+// The template of the folder of the model, if it renders as `name`.
+bool has_template(FileSystem& file_system, const DataTokenizer& of_data, const std::string& assets,
+                  const std::string& name) {
+  const auto found =
+      data::find_chat_template(file_system, assets, *of_data.tokenizer, "", jinja_python());
+  return found.ok() && found.value().name == name;
+}
+
+// A template that Jinja renders goes along as it is.
+std::string carry_jinja(FileSystem& file_system, const DataTokenizer& of_data, hf::HfExport& job) {
+  const auto source = data::chat_template_of_folder(file_system, of_data.chat.folder);
+  if (!source.ok()) return "no chat template was written: " + source.error().message;
+  job.ends = {of_data.tokenizer->end_of_document()};
+  const auto found = data::find_chat_template(file_system, of_data.chat.folder, *of_data.tokenizer,
+                                              of_data.chat.date, jinja_python());
+  if (found.ok())
+    if (const auto words =
+            data::ChatTemplate::create(found.value().name, *of_data.tokenizer, found.value().jinja);
+        words.ok())
+      job.ends = {words.value().end_of_answer(), of_data.tokenizer->end_of_document()};
+  job.chat_template = source.value().jinja;
+  return "the chat template is that of the data";
+}
+
 // The chat template that the data were made with goes along, unless the tokenizer's files that do
 // hold the same one; and transformers gets to know where an answer ends. A line about it.
 std::string choose_chat_template(FileSystem& file_system, const DataTokenizer& of_data,
                                  hf::HfExport& job) {
-  const std::string& name = of_data.chat_template;
+  if (!of_data.chat.folder.empty()) return carry_jinja(file_system, of_data, job);
+  const std::string& name = of_data.chat.name;
   if (name.empty()) return "";
   const auto words = data::ChatTemplate::create(name, *of_data.tokenizer);
   if (!words.ok()) return "no chat template was written: " + words.error().message;
   job.ends = {words.value().end_of_answer(), of_data.tokenizer->end_of_document()};
   std::string had;
   if (job.carry_tokenizer) {
+    if (has_template(file_system, of_data, job.assets, name)) return "";
     const auto there = data::chat_template_of_folder(file_system, job.assets);
-    const auto known =
-        there.ok() ? data::recognised_chat_template(there.value().jinja) : there.error();
-    if (known.ok() && known.value() == name) return "";
     if (there.ok()) had = text(", in place of that in ", there.value().file.string());
   }
   job.chat_template = data::chat_template_in_jinja(name, *of_data.tokenizer);

@@ -17,6 +17,9 @@
 #include "cli/generate/sampling_run.h"
 #include "cli/shared/command_words.h"
 #include "cli/shared/exit_status.h"
+#include "cli/shared/jinja_python.h"
+#include "cli/shared/record_flags.h"
+#include "data/prepare/chat_probe.h"
 #include "data/prepare/chat_template.h"
 #include "data/prepare/record.h"
 #include "launcher/host/ignored_signals.h"
@@ -54,7 +57,7 @@ Examples:
 constexpr int kInterrupted = 128 + SIGINT;
 
 struct GenerateOptions {
-  std::string path, prompts_file, system, chat_template, tokenizer;
+  std::string path, prompts_file, system, chat_template, chat_date, tokenizer;
   std::vector<std::string> prompts;
   bool chat = false, json = false, ignore_end = false;
   SamplingOptions sampling;
@@ -149,10 +152,15 @@ Result<void> continue_texts(const GenerateOptions& o, const SampledModel& model)
 
 Result<data::ChatTemplate> template_for(const GenerateOptions& o, const SampledModel& model) {
   const std::string& name = o.chat_template.empty() ? model.chat_template : o.chat_template;
-  if (name.empty())
-    return Error{Code::kConfig, text("--chat needs a chat template, but ", o.path,
-                                     " has none: ", model.no_chat_template)};
-  return data::ChatTemplate::create(name, *model.tokenizer);
+  if (!name.empty()) return data::ChatTemplate::create(name, *model.tokenizer);
+  const Error none{Code::kConfig,
+                   text("--chat needs a chat template, but ", o.path, " has none: ")};
+  if (model.chat_folder.empty()) return Error{none.code, none.message + model.no_chat_template};
+  const auto found =
+      data::find_chat_template(posix_file_system(), model.chat_folder, *model.tokenizer,
+                               o.chat_date.empty() ? model.chat_date : o.chat_date, jinja_python());
+  if (!found.ok()) return Error{found.error().code, none.message + found.error().message};
+  return data::ChatTemplate::create(found.value().name, *model.tokenizer, found.value().jinja);
 }
 
 // The next message of the user; none: it is over.
@@ -205,9 +213,10 @@ Result<void> chat(const GenerateOptions& o, const SampledModel& model) {
     if (!message) return {};
     said.messages.push_back({"user", *message});
     LOCKSTEP_TRY(const std::vector<data::Passage> passages, words.prompt(said));
-    std::vector<uint32_t> ids = beginning(*model.tokenizer);
-    for (const data::Passage& passage : passages)
-      LOCKSTEP_RETURN_IF_ERROR(data::encode_passage(*model.tokenizer, passage, ids));
+    std::vector<uint32_t> ids;
+    std::vector<uint8_t> in_loss;
+    LOCKSTEP_RETURN_IF_ERROR(
+        data::encode_document(*model.tokenizer, passages, /*begin_in_loss=*/false, ids, in_loss));
     LOCKSTEP_TRY(std::string said_back, answer(model, sampling, std::move(ids)));
     said.messages.push_back({"assistant", std::move(said_back)});
     if (one_message) return {};
@@ -236,6 +245,7 @@ void add_chat_options(CLI::App& app, GenerateOptions& o) {
                  "Chat template: " + data::ChatTemplate::known_names())
       ->type_name("NAME")
       ->needs(talk);
+  add_chat_date_flag(app, o.chat_date);
 }
 
 void add_sampling_options(CLI::App& app, SamplingOptions& s) {

@@ -9,7 +9,6 @@
 #include "cli/shared/model_tokenizer.h"
 #include "cli/shared/run_args.h"
 #include "config/config.h"
-#include "data/prepare/chat_recognition.h"
 #include "data/prepare/chat_template.h"
 #include "data/tokenizer/open_tokenizer.h"
 #include "hf/hf_config.h"
@@ -18,15 +17,6 @@ namespace lockstep::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What the folder's own template is called, into `model`.
-void take_template(FileSystem& file_system, const fs::path& folder, SampledModel& model) {
-  const auto found = data::resolved_chat_template(file_system, "auto", folder.string());
-  if (found.ok())
-    model.chat_template = found.value();
-  else
-    model.no_chat_template = found.error().message;
-}
 
 Result<nlohmann::json> object_in(FileSystem& file_system, const fs::path& path) {
   LOCKSTEP_TRY(const std::string contents, read_file(file_system, path));
@@ -81,7 +71,7 @@ Result<SampledModel> of_folder(FileSystem& file_system, const fs::path& folder,
   add_ends(config, model);
   const auto generation = object_in(file_system, folder / "generation_config.json");
   if (generation.ok()) add_ends(generation.value(), model);
-  take_template(file_system, folder, model);
+  model.chat_folder = folder.string();
   return model;
 }
 
@@ -102,12 +92,15 @@ Result<void> take_words_of_run(FileSystem& file_system, const fs::path& run, Sam
   add_end(model.tokenizer->end_of_document(), model);
   LOCKSTEP_TRY(const ParsedConfig parsed, parse_config("", model.flags));
   take_context(file_system, parsed.config, model);
-  model.chat_template = chat_template_of(file_system, parsed.config.data);
-  if (!model.chat_template.empty()) return {};
+  const ChatOfData chat = chat_of(file_system, parsed.config.data);
+  model.chat_template = chat.name;
+  model.chat_folder = chat.folder.string();
+  model.chat_date = chat.date;
+  if (!model.chat_template.empty() || !model.chat_folder.empty()) return {};
   const std::string key = "--model.hf_assets_path=";
   for (const std::string& flag : model.flags)
     if (flag.starts_with(key) && flag.size() > key.size()) {
-      take_template(file_system, flag.substr(key.size()), model);
+      model.chat_folder = flag.substr(key.size());
       return {};
     }
   model.no_chat_template =

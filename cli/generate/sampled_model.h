@@ -23,8 +23,10 @@ struct SampledModel {
   std::vector<uint32_t> ends;    // end a text: the tokenizer's, and those that the folder names
   std::filesystem::path run;     // of a run or a checkpoint
   std::string checkpoint;        // "": the run's newest
-  std::string chat_template;     // its name; "": not known
-  std::string no_chat_template;  // why not
+  std::string chat_template;     // its name; "": that of a folder
+  std::string chat_folder;       // "": there is none
+  std::string chat_date;         // --chat-date of the data; "": none was given
+  std::string no_chat_template;  // why there is none
 };
 
 // `tokenizer`: of a folder that has none, as of `lockstep prepare`; "": the folder's own.

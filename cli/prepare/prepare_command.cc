@@ -96,7 +96,7 @@ struct Words {
   std::vector<std::string> inputs;
   std::string out, tokenizer = "byte";
   int64_t train_bpe = 0;  // 0: none
-  data::RecordFormat records;
+  RecordFlags records;
   double val_fraction = 0.05;
   std::string report = "text";  // or json
   InspectOptions inspect;
@@ -184,6 +184,8 @@ Result<void> run_prepare(Words& words) {
     LOCKSTEP_RETURN_IF_ERROR(tables_become_lines(options, lines->path()));
   }
   LOCKSTEP_TRY(data::OpenedTokenizer opened, tokenizer_of(words, options));
+  LOCKSTEP_RETURN_IF_ERROR(find_template(options.records, words.records.chat_date, words.tokenizer,
+                                         *opened.tokenizer, opened.files));
   options.tokenizer_files = std::move(opened.files);
   ProgressLine progress("prepare");
   options.on_progress = [&](int64_t done, int64_t total) { progress.show(done, total); };

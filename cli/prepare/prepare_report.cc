@@ -30,7 +30,7 @@ double learnt_share(const data::Understanding& all) {
          static_cast<double>(std::max<int64_t>(1, all.tokens));
 }
 
-constexpr size_t kShownLines = 6, kShownLineBytes = 96;
+constexpr size_t kShownLines = 12, kShownLineBytes = 96;
 
 // The line, or its beginning, which ends where a character ends.
 std::string cut_line(const std::string& line) {
@@ -87,7 +87,9 @@ void print_understood(const data::Understanding& first, const data::RecordFormat
   std::cout << "understood: " << first.format << ", " << records.description()
             << "; keys used: " << joined(first.keys.used)
             << "; passed over: " << joined(first.keys.passed_over) << "\n"
-            << "  before each document: " << token_words(tokenizer, tokenizer.begin_of_document())
+            << "  before each document: "
+            << (records.jinja ? "what the template writes"
+                              : token_words(tokenizer, tokenizer.begin_of_document()))
             << "; at its end: " << token_words(tokenizer, std::span(&end, 1)) << "\n";
   print_records("the first ", first);
   for (const data::ShownRecord& record : first.shown) {

@@ -1,6 +1,6 @@
 #include "cli/shared/model_tokenizer.h"
 
-#include <set>
+#include <map>
 #include <vector>
 
 #include "base/text.h"
@@ -31,13 +31,18 @@ std::vector<std::string> sources_of(const Config::Data& data) {
 
 }  // namespace
 
-std::string chat_template_of(FileSystem& file_system, const Config::Data& data) {
-  std::set<std::string> names;
+ChatOfData chat_of(FileSystem& file_system, const Config::Data& data) {
+  std::map<std::string, std::string> sources;  // by the template's name
   for (const std::string& source : sources_of(data))
     if (const auto manifest = data::read_manifest(file_system, source); manifest)
-      names.insert(data::RecordFormat::chat_template_in(manifest.value().recipe.records));
-  names.erase("");
-  return names.size() == 1 ? *names.begin() : "";
+      sources[data::RecordFormat::chat_template_in(manifest.value().recipe.records)] = source;
+  sources.erase("");
+  if (sources.size() != 1) return {};
+  const auto& [name, source] = *sources.begin();
+  const auto date = data::JinjaTemplate::date_in(name);
+  if (!date) return {name, {}, {}};
+  return {
+      .name = "", .folder = std::filesystem::path(source) / data::kTokenizerFolder, .date = *date};
 }
 
 DataTokenizer data_tokenizer(FileSystem& file_system, const Config& config) {
@@ -47,12 +52,14 @@ DataTokenizer data_tokenizer(FileSystem& file_system, const Config& config) {
   auto made = data::tokenizer_of_dataset(file_system, folder);
   if (!made) return found;
   found.tokenizer = std::move(made).value();
-  found.chat_template = chat_template_of(file_system, config.data);
+  found.chat = chat_of(file_system, config.data);
   const auto kept = folder / data::kTokenizerFolder;
   if (const auto names = file_system.list(kept); names)
-    for (const std::string& name : names.value())
+    for (const std::string& name : names.value()) {
+      if (name == data::kTemplateFile) continue;
       if (auto contents = read_file(file_system, kept / name); contents)
         found.files.emplace_back(name, std::move(contents).value());
+    }
   const std::string& assets = config.model.hf_assets_path;
   if (assets.empty()) return found;
   const auto models = data::open_tokenizer(file_system, assets);

@@ -18,17 +18,22 @@ enum class TokenizerMatch {
   kOther,
 };
 
+// The chat template that all sources which hold conversations were made with; nothing: none does,
+// or there are several, or it cannot be read.
+struct ChatOfData {
+  std::string name;              // of a family
+  std::filesystem::path folder;  // else: that holds a template which Jinja renders
+  std::string date;              // and --chat-date, if it was given
+};
+ChatOfData chat_of(FileSystem& file_system, const Config::Data& data);
+
 struct DataTokenizer {
   std::unique_ptr<data::Tokenizer> tokenizer;  // null: the data do not say
   hf::NamedFiles files;                        // that define it; none for bytes
   TokenizerMatch match = TokenizerMatch::kUnknown;
-  std::string difference;     // of kOther: both, for people
-  std::string chat_template;  // chat_template_of
+  std::string difference;  // of kOther: both, for people
+  ChatOfData chat = {};
 };
-
-// The chat template that all sources which hold conversations were made with; "": none does, or
-// there are several, or it cannot be read.
-std::string chat_template_of(FileSystem& file_system, const Config::Data& data);
 
 // What cannot be read is unknown.
 DataTokenizer data_tokenizer(FileSystem& file_system, const Config& config);

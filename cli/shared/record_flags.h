@@ -4,19 +4,36 @@
 #include <CLI/CLI.hpp>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "data/prepare/record.h"
 
 namespace lockstep::cli {
 
-// --text-field, --prompt-field, --response-field, --chat-template and --ignore-key, into `records`.
-void add_record_flags(CLI::App& app, data::RecordFormat& records);
+struct RecordFlags {
+  data::RecordFormat records;
+  std::string chat_date;
+};
 
-// The format that they name; none: the input is text. The chat template "auto" becomes that of the
-// folder of `tokenizer`. Errors: kConfig: two at once, half a pair, a
-// needed key that is to be ignored; resolved_chat_template's.
-Result<std::optional<data::RecordFormat>> record_format(data::RecordFormat records,
+// --text-field, --prompt-field, --response-field, --chat-template, --chat-date and --ignore-key.
+void add_record_flags(CLI::App& app, RecordFlags& flags);
+
+// --chat-date YYYY-MM-DD
+void add_chat_date_flag(CLI::App& app, std::string& date);
+
+// The format that they name; none: the input is text. The chat template "auto" stays, and
+// find_template finds which one it is. Errors: kConfig: two at once, half a pair, a needed key that
+// is to be ignored, "auto" where `tokenizer`, as --tokenizer names it, has no folder.
+Result<std::optional<data::RecordFormat>> record_format(const RecordFlags& flags,
                                                         const std::string& tokenizer);
+
+// Replaces the chat template "auto" by that of the folder of `path`, and logs which one it is. One
+// that Jinja renders is added to `files`, which the prepared folder keeps for `generate` and
+// `export`, with the files that name its tokens. Errors: find_chat_template's.
+Result<void> find_template(std::optional<data::RecordFormat>& records, const std::string& chat_date,
+                           const std::string& path, const data::Tokenizer& tokenizer,
+                           std::vector<std::pair<std::string, std::string>>& files);
 
 }  // namespace lockstep::cli

@@ -416,11 +416,13 @@ void ChatWriter::token(const char* name, bool in_loss) {
     missing_ = name;
     return;
   }
-  passages_.push_back({found->second, "", in_loss, SpecialNames::kAreText});
+  passages_.push_back({.token = found->second, .in_loss = in_loss});
 }
 
 void ChatWriter::words(std::string text, bool in_loss) {
-  passages_.push_back({std::nullopt, std::move(text), in_loss, SpecialNames::kAreText});
+  passages_.push_back({.words = std::move(text),
+                       .in_loss = in_loss,
+                       .joins = !passages_.empty() && !passages_.back().token});
 }
 
 void ChatWriter::more(const std::string& text) {

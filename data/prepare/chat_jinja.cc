@@ -15,12 +15,6 @@ std::string in_quotes(const std::string& words) {
   return out;
 }
 
-// Whether there is nothing but the line that chat_template_in_jinja may put before a text.
-bool is_line_before(std::string_view line) {
-  return line.empty() ||
-         (line.starts_with(kSay) && line.ends_with(kSaid) && line.find('\n') == line.size() - 1);
-}
-
 }  // namespace
 
 std::string chat_template_in_jinja(const std::string& name, const Tokenizer& tokenizer) {
@@ -30,15 +24,6 @@ std::string chat_template_in_jinja(const std::string& name, const Tokenizer& tok
   for (const ChatTemplateText& known : chat_template_texts())
     if (name == known.name) return line + known.jinja;
   LOCKSTEP_CHECK(false, "no text of the chat template ", name);
-  return "";
-}
-
-std::string name_of_written_template(std::string_view jinja) {
-  for (const ChatTemplateText& known : chat_template_texts()) {
-    const std::string_view body = known.jinja;
-    if (jinja.ends_with(body) && is_line_before(jinja.substr(0, jinja.size() - body.size())))
-      return known.name;
-  }
   return "";
 }
 

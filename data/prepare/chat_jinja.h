@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <string_view>
 
 #include "data/tokenizer/tokenizer.h"
 
@@ -14,8 +13,5 @@ namespace lockstep::data {
 // what the tokenizer puts before every text, whatever its tokenizer_config.json says of special
 // tokens. A line before the text sees to that. Requires: ChatTemplate::create() takes both.
 std::string chat_template_in_jinja(const std::string& name, const Tokenizer& tokenizer);
-
-// The template of which `jinja` is such a text, for whichever tokenizer; "": it is none.
-std::string name_of_written_template(std::string_view jinja);
 
 }  // namespace lockstep::data

@@ -54,6 +54,22 @@ Result<void> check(const Conversation& chat, const ChatFamily& family) {
 
 bool is_assistant(const Message& message) { return message.role == "assistant"; }
 
+// The last special token of what is learnt of an answer; else the end of a document.
+uint32_t end_of_answer_of(const JinjaTemplate& jinja, const Tokenizer& tokenizer) {
+  const auto rendered = jinja.render({{{"user", "a"}, {"assistant", "b"}}});
+  std::vector<uint32_t> ids;
+  if (rendered.ok() && !rendered.value().learnt.empty()) {
+    const auto& [begin, end] = rendered.value().learnt.back();
+    const auto words = std::string_view(rendered.value().text).substr(begin, end - begin);
+    if (!tokenizer.encode(words, ids).ok()) ids.clear();
+  }
+  for (auto id = ids.rbegin(); id != ids.rend(); ++id) {
+    const auto shown = tokenizer.decode({&*id, 1}), name = tokenizer.decode({&*id, 1}, true);
+    if (shown.ok() && name.ok() && shown.value().empty() && !name.value().empty()) return *id;
+  }
+  return tokenizer.end_of_document();
+}
+
 }  // namespace
 
 Result<void> leave_out_unlearnt(const Conversation& chat, std::vector<Passage>& passages) {
@@ -87,46 +103,74 @@ Result<std::vector<std::string>> ChatTemplate::token_names(const std::string& na
   return std::vector<std::string>(family->tokens.begin(), family->tokens.end());
 }
 
-Result<ChatTemplate> ChatTemplate::create(const std::string& name, const Tokenizer& tokenizer) {
+Result<ChatTemplate> ChatTemplate::create(const std::string& name, const Tokenizer& tokenizer,
+                                          std::shared_ptr<const JinjaTemplate> jinja) {
   ChatTemplate made;
-  LOCKSTEP_TRY(made.family_, family_of(name));
-  for (const char* const each : made.family_->tokens) {
-    const auto id = tokenizer.special_id(each);
-    if (!id)
-      return Error{Code::kConfig,
-                   text("the chat template ", name, " needs the token ", each,
-                        ", which the tokenizer (", tokenizer.name(), ") does not have")};
-    made.tokens_[each] = *id;
+  made.jinja_ = std::move(jinja);
+  if (made.jinja_ != nullptr && name == made.jinja_->name()) {
+    made.end_of_answer_ = end_of_answer_of(*made.jinja_, tokenizer);
+  } else {
+    LOCKSTEP_TRY(made.family_, family_of(name));
+    for (const char* const each : made.family_->tokens) {
+      const auto id = tokenizer.special_id(each);
+      if (!id)
+        return Error{Code::kConfig,
+                     text("the chat template ", name, " needs the token ", each,
+                          ", which the tokenizer (", tokenizer.name(), ") does not have")};
+      made.tokens_[each] = *id;
+    }
+    for (const char* const each : made.family_->tool_tokens)
+      if (const auto id = tokenizer.special_id(each)) made.tokens_[each] = *id;
+    made.end_of_answer_ = made.tokens_.at(made.family_->end_of_answer);
   }
-  for (const char* const each : made.family_->tool_tokens)
-    if (const auto id = tokenizer.special_id(each)) made.tokens_[each] = *id;
+  LOCKSTEP_TRY(made.end_name_, tokenizer.decode({&made.end_of_answer_, 1}, /*show_special=*/true));
   return made;
 }
 
-Result<std::vector<Passage>> ChatTemplate::passages(const Conversation& chat) const {
+Result<std::vector<Passage>> ChatTemplate::by_family(const Conversation& chat,
+                                                     bool is_prompt) const {
   LOCKSTEP_RETURN_IF_ERROR(check(chat, *family_));
-  if (std::none_of(chat.messages.begin(), chat.messages.end(), is_assistant))
-    return Error{Code::kConfig,
-                 "the conversation has no assistant message, so there is nothing to learn"};
   ChatWriter out(tokens_);
   LOCKSTEP_RETURN_IF_ERROR(family_->write(chat, out));
-  if (!out.missing().empty())
+  if (is_prompt) family_->open_answer(out);
+  if (out.missing().empty()) return out.take();
+  return Error{Code::kConfig,
+               text("the tools of the chat template ", family_->name, " need the token ",
+                    out.missing(), ", which the tokenizer does not have")};
+}
+
+Result<std::vector<Passage>> ChatTemplate::by_jinja(const Conversation& chat,
+                                                    bool is_prompt) const {
+  if (!is_prompt) {
+    LOCKSTEP_TRY(const RenderedChat rendered, jinja_->render(chat));
+    return passages_of(rendered, end_name_);
+  }
+  LOCKSTEP_TRY(std::string words, jinja_->text_of(chat, is_prompt));
+  return std::vector<Passage>{
+      {.words = std::move(words), .names = SpecialNames::kAreTokens, .begins_document = true}};
+}
+
+Result<std::vector<Passage>> ChatTemplate::written(const Conversation& chat, bool is_prompt) const {
+  if (family_ == nullptr) return by_jinja(chat, is_prompt);
+  auto passages = by_family(chat, is_prompt);
+  if (passages.ok() || jinja_ == nullptr) return passages;
+  auto rendered = by_jinja(chat, is_prompt);
+  return rendered.ok() ? std::move(rendered) : std::move(passages);
+}
+
+Result<std::vector<Passage>> ChatTemplate::passages(const Conversation& chat) const {
+  if (std::none_of(chat.messages.begin(), chat.messages.end(), is_assistant)) {
+    if (family_ != nullptr) LOCKSTEP_RETURN_IF_ERROR(check(chat, *family_));
     return Error{Code::kConfig,
-                 text("the tools of the chat template ", family_->name, " need the token ",
-                      out.missing(), ", which the tokenizer does not have")};
-  std::vector<Passage> passages = out.take();
+                 "the conversation has no assistant message, so there is nothing to learn"};
+  }
+  LOCKSTEP_TRY(std::vector<Passage> passages, written(chat, /*is_prompt=*/false));
   LOCKSTEP_RETURN_IF_ERROR(leave_out_unlearnt(chat, passages));
   return passages;
 }
 
 Result<std::vector<Passage>> ChatTemplate::prompt(const Conversation& chat) const {
-  LOCKSTEP_RETURN_IF_ERROR(check(chat, *family_));
-  ChatWriter out(tokens_);
-  LOCKSTEP_RETURN_IF_ERROR(family_->write(chat, out));
-  family_->open_answer(out);
-  return out.take();
+  return written(chat, /*is_prompt=*/true);
 }
-
-uint32_t ChatTemplate::end_of_answer() const { return tokens_.at(family_->end_of_answer); }
 
 }  // namespace lockstep::data

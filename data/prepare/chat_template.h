@@ -15,18 +15,24 @@
 //   gemma3    the same, and a system message goes before the first user's
 //   zephyr    <|user|>\nHi</s>\n
 //
-// Special tokens go in by id and contents as plain text, so a message cannot forge a token. Each
-// answer is tokenized alone, as it is when a model writes it after its prompt.
+// Special tokens go in by id and contents as plain text, so a message cannot forge a token. Words
+// between two special tokens are tokenized together, as transformers does it.
+//
+// A template of a folder may be rendered by Jinja (data/prepare/jinja_template.h): all of it, or
+// what its family does not take. As in transformers, the whole text is then tokenized with its
+// special tokens, and the name of one in a message is that token.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "data/prepare/conversation.h"
+#include "data/prepare/jinja_template.h"
 #include "data/prepare/passage.h"
 #include "data/tokenizer/tokenizer.h"
 
@@ -46,8 +52,10 @@ class ChatTemplate {
   // The special tokens that each conversation of the template `name` needs. Errors: kConfig,
   // another name.
   static Result<std::vector<std::string>> token_names(const std::string& name);
-  // Errors: kConfig, another name; a tokenizer without one of the template's tokens.
-  static Result<ChatTemplate> create(const std::string& name, const Tokenizer& tokenizer);
+  // `jinja`: renders all conversations, if `name` is its name; else those that the family does not
+  // take. Errors: kConfig, another name; a tokenizer without one of the template's tokens.
+  static Result<ChatTemplate> create(const std::string& name, const Tokenizer& tokenizer,
+                                     std::shared_ptr<const JinjaTemplate> jinja = nullptr);
 
   // Errors: kConfig, a role or a call of a tool for which the template has no words, an order that
   // it does not take, nothing that the assistant says; each names the message.
@@ -55,11 +63,18 @@ class ChatTemplate {
   // What a model goes on from: all of `chat`, and what stands before the assistant's next answer.
   // Errors: as above, but the assistant may have said nothing yet.
   Result<std::vector<Passage>> prompt(const Conversation& chat) const;
-  // The token after an answer.
-  uint32_t end_of_answer() const;
+  // The token after an answer; where Jinja writes none, the end of a document.
+  uint32_t end_of_answer() const { return end_of_answer_; }
 
  private:
-  const ChatFamily* family_ = nullptr;
+  Result<std::vector<Passage>> by_family(const Conversation& chat, bool is_prompt) const;
+  Result<std::vector<Passage>> by_jinja(const Conversation& chat, bool is_prompt) const;
+  Result<std::vector<Passage>> written(const Conversation& chat, bool is_prompt) const;
+
+  const ChatFamily* family_ = nullptr;          // null: Jinja alone
+  std::shared_ptr<const JinjaTemplate> jinja_;  // null: the family alone
+  uint32_t end_of_answer_ = 0;
+  std::string end_name_;                    // of end_of_answer_
   std::map<std::string, uint32_t> tokens_;  // those of the family that the tokenizer has
 };
 

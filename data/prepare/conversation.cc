@@ -107,7 +107,10 @@ Result<Message> message_of(const ordered_json& json) {
   const bool says_nothing = !json.contains(said) || json[said].is_null();
   if (message.calls.empty() || !says_nothing) {
     LOCKSTEP_TRY(message.content, content_of(json, said));
+  } else {
+    message.content_is = json.contains(said) ? ContentIs::kNull : ContentIs::kAbsent;
   }
+  if (has_text(json, "name")) message.name = json["name"].get<std::string>();
   if (has_text(json, "tool_call_id")) message.call_id = json["tool_call_id"].get<std::string>();
   if (has_text(json, "reasoning_content"))
     message.thought = json["reasoning_content"].get<std::string>();

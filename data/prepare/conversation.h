@@ -31,12 +31,16 @@ struct ToolCall {
   std::string id;               // "": none
 };
 
+enum class ContentIs { kText, kNull, kAbsent };
+
 struct Message {
   std::string role, content;
   std::vector<ToolCall> calls = {};
   std::string call_id = {};                 // of a tool's answer
   std::optional<std::string> thought = {};  // "reasoning_content"
   bool learnt = true;                       // if it is an answer
+  std::string name = {};                    // "name", which some templates of folders write
+  ContentIs content_is = ContentIs::kText;  // of an answer that calls tools
 };
 
 struct Conversation {

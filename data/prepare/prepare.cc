@@ -207,13 +207,8 @@ class Preparation {
         record.passages.begin(), record.passages.end(),
         [](const Passage& each) { return each.in_loss && !each.token && !each.words.empty(); });
     place(unit, record.text);
-    const auto begin = tokenizer_.begin_of_document();
-    unit.ids.assign(begin.begin(), begin.end());
-    unit.in_loss.resize(unit.ids.size(), !answers_only_);
-    for (const Passage& passage : record.passages) {
-      LOCKSTEP_RETURN_IF_ERROR(encode_passage(tokenizer_, passage, unit.ids));
-      unit.in_loss.resize(unit.ids.size(), passage.in_loss);
-    }
+    LOCKSTEP_RETURN_IF_ERROR(
+        encode_document(tokenizer_, record.passages, !answers_only_, unit.ids, unit.in_loss));
     // A template may have ended the document already. What ends a chat for good is no answer.
     if (unit.ids.empty() || unit.ids.back() != tokenizer_.end_of_document()) {
       unit.ids.push_back(tokenizer_.end_of_document());
@@ -460,7 +455,8 @@ Result<PrepareReport> prepare(FileSystem& file_system, const Tokenizer& tokenize
   LOCKSTEP_RETURN_IF_ERROR(check_kinds(file_system, documents, options));
   std::optional<ChatTemplate> chat;
   if (options.records && !options.records->chat_template.empty()) {
-    LOCKSTEP_TRY(chat, ChatTemplate::create(options.records->chat_template, tokenizer));
+    LOCKSTEP_TRY(chat, ChatTemplate::create(options.records->chat_template, tokenizer,
+                                            options.records->jinja));
   }
 
   PrepareReport report;

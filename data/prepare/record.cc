@@ -18,7 +18,7 @@ constexpr const char* kIgnoring = " ignore_key ";
 constexpr std::array kTurnLists = {"messages", "conversations", "prompt", "completion", "history"};
 
 Passage passage(std::string words, bool in_loss, SpecialNames names) {
-  return {std::nullopt, std::move(words), in_loss, names};
+  return {.words = std::move(words), .in_loss = in_loss, .names = names};
 }
 
 // Its messages' own words.
@@ -171,13 +171,6 @@ void note_keys(std::string_view line, const RecordFormat& format, KeySurvey& sur
 
 std::string flags_for(std::string_view line) {
   return flags_for(parse_json<ordered_json>(line, /*allow_exceptions=*/false));
-}
-
-Result<void> encode_passage(const Tokenizer& tokenizer, const Passage& passage,
-                            std::vector<uint32_t>& ids) {
-  if (!passage.token) return tokenizer.encode(passage.words, ids, passage.names);
-  ids.push_back(*passage.token);
-  return {};
 }
 
 }  // namespace lockstep::data

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +19,7 @@ struct RecordFormat {
   std::string text_field = {};                         // all of it counts in the loss
   std::string prompt_field = {}, response_field = {};  // the response counts
   std::string chat_template = {};  // of a conversation (data/prepare/conversation.h)
+  std::shared_ptr<const JinjaTemplate> jinja = {};  // ChatTemplate::create's
   // Keys of records and of turns that are taken as if they were not there.
   std::set<std::string> ignored_keys = {};
   // For the manifest: "text_field text", "chat chatml", … and the ignored keys that have a meaning.
@@ -49,9 +51,5 @@ void note_keys(std::string_view line, const RecordFormat& format, KeySurvey& sur
 
 // Which flags fit to the record's keys; "": none is known, or it is no JSON.
 std::string flags_for(std::string_view line);
-
-// Appends the passage's ids. Errors: encode's.
-Result<void> encode_passage(const Tokenizer& tokenizer, const Passage& passage,
-                            std::vector<uint32_t>& ids);
 
 }  // namespace lockstep::data

@@ -14,6 +14,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/text.h"
 
@@ -101,14 +102,10 @@ std::vector<char*> environment_without(const std::vector<std::string>& names) {
   return kept;
 }
 
-}  // namespace
-
-Result<ProgramOutput> run_program(const std::filesystem::path& program,
-                                  const std::vector<std::string>& arguments,
-                                  const std::string& input, int64_t timeout_ms,
-                                  const OutputWatcher& watch,
-                                  const std::vector<std::string>& without) {
-  Pipe in, out;
+// Starts it on the two pipes; their ends that are its own are closed here.
+Result<pid_t> spawned(const std::filesystem::path& program,
+                      const std::vector<std::string>& arguments,
+                      const std::vector<std::string>& without, Pipe& in, Pipe& out) {
   if (!in.open() || !out.open()) return Error{Code::kIo, text("no pipe: ", std::strerror(errno))};
   std::vector<std::string> words{program.string()};
   words.insert(words.end(), arguments.begin(), arguments.end());
@@ -127,6 +124,18 @@ Result<ProgramOutput> run_program(const std::filesystem::path& program,
     return Error{failure == ENOENT ? Code::kNotFound : Code::kIo,
                  text("cannot start ", program.string(), ": ", std::strerror(failure))};
   in.close_read(), out.close_write();
+  return pid;
+}
+
+}  // namespace
+
+Result<ProgramOutput> run_program(const std::filesystem::path& program,
+                                  const std::vector<std::string>& arguments,
+                                  const std::string& input, int64_t timeout_ms,
+                                  const OutputWatcher& watch,
+                                  const std::vector<std::string>& without) {
+  Pipe in, out;
+  LOCKSTEP_TRY(const pid_t pid, spawned(program, arguments, without, in, out));
   write_all(in.write_end, input);
   in.close_write();
   ProgramOutput output;
@@ -152,6 +161,47 @@ Result<ProgramOutput> run_program(const std::filesystem::path& program,
                  text("no exit status of ", program.string(), ": ", std::strerror(errno))};
   output.exit_status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   return output;
+}
+
+Result<LineProgram> LineProgram::start(const std::filesystem::path& program,
+                                       const std::vector<std::string>& arguments) {
+  Pipe in, out;
+  LOCKSTEP_TRY(const pid_t pid, spawned(program, arguments, {}, in, out));
+  return LineProgram(pid, std::exchange(in.write_end, -1), std::exchange(out.read_end, -1));
+}
+
+LineProgram::LineProgram(LineProgram&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)),
+      input_(std::exchange(other.input_, -1)),
+      output_(std::exchange(other.output_, -1)) {}
+
+LineProgram::~LineProgram() {
+  if (pid_ < 0) return;
+  ::close(input_);
+  ::close(output_);
+  ::kill(pid_, SIGKILL);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+Result<std::string> LineProgram::ask(const std::string& line, int64_t timeout_ms) {
+  LOCKSTEP_CHECK(line.find('\n') == line.npos, "a line end in a line of ", line.size(), " bytes");
+  write_all(input_, line + "\n");
+  const int64_t deadline_ns = system_clock().monotonic_ns() + timeout_ms * 1'000'000;
+  std::string answer;
+  char block[65536];
+  while (!answer.ends_with('\n')) {
+    const int64_t left_ms = (deadline_ns - system_clock().monotonic_ns()) / 1'000'000;
+    if (left_ms <= 0) return Error{Code::kTimeout, text("no answer within ", timeout_ms, " ms")};
+    pollfd readable{output_, POLLIN, 0};
+    if (::poll(&readable, 1, static_cast<int>(left_ms)) <= 0) continue;
+    const ssize_t n = ::read(output_, block, sizeof block);
+    if (n < 0 && errno == EINTR) continue;
+    if (n <= 0) return Error{Code::kIo, "it ended without an answer"};
+    answer.append(block, static_cast<size_t>(n));
+  }
+  answer.pop_back();
+  return answer;
 }
 
 }  // namespace lockstep::launcher

@@ -1,6 +1,8 @@
-// Runs a program to its end, or to a deadline, with a text on its standard input; its standard
-// error is ours.
+// Programs that take a text on their standard input; their standard error is ours. One is run to
+// its end, or to a deadline; another answers line by line.
 #pragma once
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <filesystem>
@@ -30,5 +32,25 @@ Result<ProgramOutput> run_program(const std::filesystem::path& program,
                                   const std::string& input, int64_t timeout_ms = 0,
                                   const OutputWatcher& watch = {},
                                   const std::vector<std::string>& without = {});
+
+// A program that answers each line with a line, until its standard input ends. Owns the process:
+// destruction kills it. Thread: one at a time.
+class LineProgram {
+ public:
+  // A name without a slash is looked for in PATH. Errors: kNotFound, kIo.
+  static Result<LineProgram> start(const std::filesystem::path& program,
+                                   const std::vector<std::string>& arguments);
+  LineProgram(LineProgram&& other) noexcept;
+  LineProgram& operator=(LineProgram&&) = delete;
+  ~LineProgram();
+
+  // Requires: no line end in `line`; no error before. Errors: kTimeout; kIo, it has ended.
+  Result<std::string> ask(const std::string& line, int64_t timeout_ms);
+
+ private:
+  LineProgram(pid_t pid, int input, int output) : pid_(pid), input_(input), output_(output) {}
+  pid_t pid_;
+  int input_, output_;
+};
 
 }  // namespace lockstep::launcher

@@ -69,12 +69,15 @@ def chat(test, run):
         found = talk(test, exported, "--prompt", "hello", "--chat-template", "chatml")
         check(found == wanted, found)
         jinja = ("{% for message in messages %}{{'<|im_start|>' + message['role'] + '\\n' + "
-                 "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}")
+                 "message['content'] + '<|im_end|>' + '\\n'}}{% endfor %}"
+                 "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}")
         (exported / "chat_template.jinja").write_text(jinja)
         check(talk(test, exported, "--prompt", "hello") == wanted, "another answer")
-        (exported / "chat_template.jinja").write_text(jinja.replace("im_start", "turn_start"))
+        (exported / "chat_template.jinja").write_text("{{ '<|im_start|>' }}" + jinja)
+        talk(test, exported, "--prompt", "hello")  # by Jinja
+        (exported / "chat_template.jinja").write_text("{% if %}")
         said = talk(test, exported, "--prompt", "hello", status=EXIT_CONFIG)
-        check("chat_template.jinja" in said and "not one that Lockstep knows" in said, said)
+        check("chat_template.jinja" in said and "not valid Jinja" in said, said)
     with test.case("a template whose tokens are not there, and a system message that it refuses"):
         said = talk(test, run, "--chat-template", "llama3", "--prompt", "x", status=EXIT_CONFIG)
         check("needs the token <|start_header_id|>" in said, said)

@@ -2,8 +2,9 @@
 """Chats on disk against transformers' apply_chat_template: chat_template_test.py LOCKSTEP
 
 For each family: a tokenizer folder with its published template, which `prepare --chat-template
-auto` knows by its text; the ids of conversations, with tools where the family has them, are those
-of apply_chat_template; and in the loss stand what the assistant says and the token after it.
+auto` knows by what it renders; the ids of conversations, with tools where the family has them, are
+those of apply_chat_template; and in the loss stand what the assistant says and the token after it.
+Then other templates, which Jinja renders.
 chat_templates/ has the texts as the families publish them, without the branches that no
 conversation here takes (built-in tools, pictures, refusals).
 """
@@ -14,7 +15,7 @@ import sys
 import tempfile
 
 import transformers
-from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerFast
 
 import lockstep_files
@@ -27,6 +28,7 @@ SPECIAL = [END, BOS, "</s>", "<|im_start|>", "<|im_end|>", "<|start_header_id|>"
            "<start_of_turn>", "<end_of_turn>"]
 WITH_TOOLS = ("qwen2.5", "qwen3", "llama3.1", "mistral")
 NO_SYSTEM = ("gemma",)
+BY_JINJA = ("mistral",)  # the published text drops a system message where an answer is last
 
 TOOLS = [{"type": "function", "function": {
     "name": "weather", "description": "Of a \u00abtown\u00bb.",
@@ -89,6 +91,9 @@ def make_tokenizer(folder, jinja):
         trainers.BpeTrainer(vocab_size=330, special_tokens=[END], show_progress=False,
                             initial_alphabet=pre_tokenizers.ByteLevel.alphabet()))
     tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in SPECIAL])
+    if "bos_token" in jinja:  # as the tokenizers of these families do
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))])
     made = PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BOS, eos_token=END)
     made.chat_template = jinja
     made.save_pretrained(folder)
@@ -124,6 +129,19 @@ def mistral_answers(tokenizer, ids):
     return counts
 
 
+def prepared(lockstep, folder, chats):
+    """What it said, and the tokens."""
+    records = folder / "chats.jsonl"
+    records.write_text("".join(json.dumps({"messages": messages} | ({"tools": tools} if tools
+                                                                    else {})) + "\n"
+                               for messages, tools in chats))
+    done = subprocess.run([lockstep, "prepare", records, "--chat-template", "auto", "--tokenizer",
+                           folder / "tokenizer", "--val-fraction", "0", "--out", folder / "out"],
+                          capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stderr, lockstep_files.Tokens(folder / "out", "train")
+
+
 def check_family(lockstep, folder, family, jinja):
     tokenizer = make_tokenizer(folder / "tokenizer", jinja)
     if "eos_token" in jinja:  # of the families that end with it this is </s>
@@ -131,22 +149,14 @@ def check_family(lockstep, folder, family, jinja):
     chats = list(conversations(family))
     if family == "mistral":  # where the user speaks last nothing is learnt
         chats = [chat for chat in chats if chat[0][-1]["role"] == "assistant"]
-    records = folder / "chats.jsonl"
-    records.write_text("".join(json.dumps({"messages": messages} | ({"tools": tools} if tools
-                                                                    else {})) + "\n"
-                               for messages, tools in chats))
-    done = subprocess.run([lockstep, "prepare", records, "--chat-template", "auto", "--tokenizer",
-                           folder / "tokenizer", "--val-fraction", "0", "--out", folder / "out"],
-                          capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    assert f"chat template: {family}\n" in done.stderr, (family, done.stderr)
-    found = lockstep_files.Tokens(folder / "out", "train")
-    begin, end = tokenizer.convert_tokens_to_ids([BOS, END])
+    said, found = prepared(lockstep, folder, chats)
+    wants = "is rendered by Jinja" if family in BY_JINJA else f"renders as {family}"
+    assert f"chat_template.jinja {wants}\n" in said, (family, said)
+    end = tokenizer.convert_tokens_to_ids(END)
     wanted, counted = [], []
     for messages, tools in chats:
         ids = tokenizer.apply_chat_template(messages, tools=tools, tokenize=True,
                                             return_dict=False)
-        ids = [each for each in ids if each != begin]  # prepare's is the tokenizer.json's
         counts = (mistral_answers(tokenizer, ids) if family == "mistral"
                   else answers(tokenizer, family, ids))
         assert any(counts), family
@@ -159,7 +169,78 @@ def check_family(lockstep, folder, family, jinja):
     return len(chats)
 
 
+CHATML = """{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] +
+'<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}
+{%- endif %}"""
+MARKED = """{% for m in messages %}{% if m.role == 'assistant' %}{{ '<|im_start|>assistant\\n' }}
+{%- generation %}{{ '<think>\\n' + m.get('reasoning_content', '') + '\\n</think>\\n\\n' +
+m.content + '<|im_end|>' }}{% endgeneration %}{{ '\\n' }}{% else %}{{ '<|im_start|>' + m.role +
+'\\n' + m.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}"""
+OTHERS = {
+    "an end token after answers alone": """{{ bos_token }}{% for m in messages %}
+{%- if m['role'] == 'assistant' %}{{ '<|assistant|>\\n' + m['content'] + eos_token }}
+{%- if not loop.last %}{{ '\\n' }}{% endif %}
+{%- else %}{{ '<|' + m['role'] + '|>\\n' + m['content'] + '\\n' }}{% endif %}
+{%- if loop.last and add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}{% endfor %}""",
+    "a system message without its role": """{% if messages[0]['role'] == 'system' %}
+{{- messages[0]['content'] }}{% set messages = messages[1:] %}{% endif %}""" + CHATML,
+    "a system message of its own": """{% if messages[0]['role'] != 'system' %}
+{{- '<|im_start|>system\\n\u4f60\u662f\u5c0f\u9a6c.<|im_end|>\\n' }}{% endif %}""" + CHATML,
+    "no generation prompt": CHATML.partition("{% if add")[0],
+    "a start token": "{{ bos_token }}" + CHATML.replace("'<|im_end|>\\n'", "eos_token"),
+}
+
+
+def check_others(lockstep, folder, jinja):
+    tokenizer = make_tokenizer(folder / "tokenizer", jinja)
+    if "eos_token" in jinja:
+        tokenizer.eos_token = "</s>"
+        tokenizer.save_pretrained(folder / "tokenizer")
+    chats = [chat for chat in conversations("chatml")]
+    said, found = prepared(lockstep, folder, chats)
+    assert "is rendered by Jinja\n" in said, said
+    end = tokenizer.convert_tokens_to_ids(tokenizer.eos_token)
+    wanted = []
+    for messages, _ in chats:
+        ids = tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False)
+        wanted += ids + ([end] if ids[-1] != end else [])
+    ids = found.stream.tolist()
+    assert ids == wanted, (tokenizer.decode(ids), tokenizer.decode(wanted))
+    answers_said = "".join(m["content"] for messages, _ in chats for m in messages
+                           if m["role"] == "assistant")
+    learnt = tokenizer.decode([i for i, c in zip(ids, found.counts) if c])
+    for name in SPECIAL:
+        learnt = learnt.replace(name, "")
+    assert learnt == answers_said, (learnt, answers_said)
+    return len(chats)
+
+
+def check_marks(lockstep, folder):
+    """{% generation %} against transformers' mask."""
+    tokenizer = make_tokenizer(folder / "tokenizer", MARKED)
+    chats = list(conversations("qwen3"))[:6]
+    chats = [chat for chat in chats if not chat[1]]
+    _, found = prepared(lockstep, folder, chats)
+    end = tokenizer.convert_tokens_to_ids(END)
+    wanted, counted = [], []
+    for messages, _ in chats:
+        both = tokenizer.apply_chat_template(messages, return_dict=True,
+                                             return_assistant_tokens_mask=True)
+        wanted += both["input_ids"] + [end]
+        counted += [mask == 1 for mask in both["assistant_masks"]] + [False]
+    assert found.stream.tolist() == wanted
+    assert found.counts.tolist() == counted
+    return len(chats)
+
+
 def main(lockstep):
+    for name, jinja in OTHERS.items():
+        with tempfile.TemporaryDirectory() as folder:
+            count = check_others(lockstep, pathlib.Path(folder), jinja)
+        print(f"{name}: {count} conversations by Jinja")
+    with tempfile.TemporaryDirectory() as folder:
+        print(f"blocks of generation: {check_marks(lockstep, pathlib.Path(folder))} conversations")
+
     for file in sorted(TEMPLATES.glob("*.jinja")):
         family = file.name.removesuffix(".jinja")
         with tempfile.TemporaryDirectory() as folder:
