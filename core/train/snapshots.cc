@@ -140,11 +140,39 @@ void Snapshots::after_step(int64_t step, const RankFlags& any, bool may_begin, i
     ++totals_.skipped;
     return;
   }
+  begin(step, any, disk_step, trainer_state, copy());
+}
+
+void Snapshots::begin(int64_t step, const RankFlags& any, int64_t disk_step,
+                      const std::string& trainer_state,
+                      std::unique_ptr<checkpoint::StateSource> copy) {
   const double start = system_clock().monotonic_s();
-  auto shared = copy();
-  if (shared == nullptr) options_.live.freeze();
-  tier_->begin(step, any.snapshot_step, disk_step, trainer_state, std::move(shared));
+  if (copy == nullptr) options_.live.freeze();
+  tier_->begin(step, any.snapshot_step, disk_step, trainer_state, std::move(copy));
   totals_.stall_s += system_clock().monotonic_s() - start;
+}
+
+Result<bool> Snapshots::hold(
+    int64_t step, const RankFlags& any, int64_t disk_step, const std::string& trainer_state,
+    const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy) {
+  tier_->drain();
+  begin(step, any, disk_step, trainer_state, copy());
+  tier_->drain();
+  take_reports();
+  const bool mine =
+      tier_->complete_step() == step && (!any.node_leaves || copied_to_other_node());
+  LOCKSTEP_TRY(const auto all, gather_words(options_.comm, {uint64_t{mine}}));
+  const bool held = std::find(all.begin(), all.end(), 0) == all.end();
+  if (held) totals_.last_step = step;
+  return held;
+}
+
+// Whether this rank's state is held by another node as well.
+bool Snapshots::copied_to_other_node() const {
+  const MemoryPlace& place = options_.place;
+  if (link_ == nullptr || !buddies_work_) return false;
+  const int buddy = buddy_of_rank_[static_cast<size_t>(place.rank)];
+  return place.node_of_rank[static_cast<size_t>(buddy)] != place.node();
 }
 
 void Snapshots::take_reports() {
@@ -154,6 +182,7 @@ void Snapshots::take_reports() {
     ++(report.error.empty() ? totals_.complete : totals_.failed);
     if (!report.error.empty())
       log_warning("the snapshot of step ", report.step, " failed: ", report.error);
+    if (!report.buddy_error.empty()) buddies_work_ = false;
     if (!report.buddy_error.empty())
       log_warning("snapshots are no longer copied to the buddy rank: ", report.buddy_error);
   }
