@@ -220,10 +220,9 @@ void ProgressPage::next_turn() {
   wake_all(layout_->turn);
 }
 
-void ProgressPage::ask_for_change(bool a_node_leaves) {
-  const Change asked = a_node_leaves ? Change::kAskedToLeave : Change::kAsked;
+void ProgressPage::ask_for_change() {
   auto none = static_cast<uint32_t>(Change::kNone);
-  (void)layout_->change.compare_exchange_strong(none, static_cast<uint32_t>(asked));
+  (void)layout_->change.compare_exchange_strong(none, static_cast<uint32_t>(Change::kAsked));
 }
 
 void ProgressPage::say_changed() {

@@ -32,8 +32,8 @@ const char* save_phase_name(SavePhase phase);
 enum class Turn : uint32_t { kRun, kHalt, kParked };
 
 // A planned change ends a generation at the end of a step (docs/PROTOCOL.md, [P24]). The agent asks
-// for it, and says whether a node leaves; the worker says that it has ended for it.
-enum class Change : uint32_t { kNone, kAsked, kAskedToLeave, kDone };
+// for it, and the worker says that it has ended for it.
+enum class Change : uint32_t { kNone, kAsked, kDone };
 
 struct Progress {
   int64_t step = 0;
@@ -83,7 +83,7 @@ class ProgressPage {
   // The worker's: nothing of its generation is left. Returns with the next turn.
   void park();
   // A planned change: the agent asks, the worker answers. The next turn begins with kNone.
-  void ask_for_change(bool a_node_leaves);
+  void ask_for_change();
   void say_changed();
   Change change() const;
   // The worker's, for good: its process computes on a device, and serves one generation alone.

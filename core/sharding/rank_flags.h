@@ -36,8 +36,7 @@ Code end_code(SaveTrouble any);
 
 struct RankFlags {
   bool stop = false;                         // this rank was asked to stop; merged by or
-  bool change = false;       // ... to end for a planned change [P24]; or
-  bool node_leaves = false;  // ... with which a node leaves; or
+  bool change = false;                       // ... to end for a planned change [P24]; or
   bool save_busy = false;                    // its checkpoint engine still writes; or
   SaveTrouble trouble = SaveTrouble::kNone;  // the maximum
   bool save_time = false;                    // one is due by rank 0's clock; or
@@ -47,14 +46,13 @@ struct RankFlags {
   // As they travel.
   using Words = std::array<uint64_t, layout::kRankFlags>;
   Words words() const {
-    const uint64_t asked = (stop ? kStop : 0) | (change ? kChange : 0) | (node_leaves ? kLeave : 0);
+    const uint64_t asked = (stop ? kStop : 0) | (change ? kChange : 0);
     return {asked,     save_busy,     static_cast<uint64_t>(trouble),
             save_time, snapshot_busy, static_cast<uint64_t>(snapshot_step)};
   }
   static RankFlags of(const uint64_t* words) {
     return {(words[0] & kStop) != 0,
             (words[0] & kChange) != 0,
-            (words[0] & kLeave) != 0,
             words[1] != 0,
             static_cast<SaveTrouble>(words[2]),
             words[3] != 0,
@@ -65,7 +63,6 @@ struct RankFlags {
   void add(const RankFlags& other) {
     stop |= other.stop;
     change |= other.change;
-    node_leaves |= other.node_leaves;
     save_busy |= other.save_busy;
     trouble = std::max(trouble, other.trouble);
     save_time |= other.save_time;
@@ -74,7 +71,7 @@ struct RankFlags {
   }
 
  private:
-  static constexpr uint64_t kStop = 1, kChange = 2, kLeave = 4;  // of the first word
+  static constexpr uint64_t kStop = 1, kChange = 2;  // of the first word
 };
 
 }  // namespace lockstep::core

@@ -159,20 +159,11 @@ Result<bool> Snapshots::hold(
   begin(step, any, disk_step, trainer_state, copy());
   tier_->drain();
   take_reports();
-  const bool mine =
-      tier_->complete_step() == step && (!any.node_leaves || copied_to_other_node());
+  const bool mine = tier_->complete_step() == step;
   LOCKSTEP_TRY(const auto all, gather_words(options_.comm, {uint64_t{mine}}));
   const bool held = std::find(all.begin(), all.end(), 0) == all.end();
   if (held) totals_.last_step = step;
   return held;
-}
-
-// Whether this rank's state is held by another node as well.
-bool Snapshots::copied_to_other_node() const {
-  const MemoryPlace& place = options_.place;
-  if (link_ == nullptr || !buddies_work_) return false;
-  const int buddy = buddy_of_rank_[static_cast<size_t>(place.rank)];
-  return place.node_of_rank[static_cast<size_t>(buddy)] != place.node();
 }
 
 void Snapshots::take_reports() {
@@ -182,7 +173,6 @@ void Snapshots::take_reports() {
     ++(report.error.empty() ? totals_.complete : totals_.failed);
     if (!report.error.empty())
       log_warning("the snapshot of step ", report.step, " failed: ", report.error);
-    if (!report.buddy_error.empty()) buddies_work_ = false;
     if (!report.buddy_error.empty())
       log_warning("snapshots are no longer copied to the buddy rank: ", report.buddy_error);
   }

@@ -55,9 +55,9 @@ class Snapshots {
   void after_step(int64_t step, const RankFlags& any, bool may_begin, int64_t disk_step,
                   const std::string& trainer_state,
                   const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy);
-  // [P25] Takes the snapshot of `step`, waits until it has ended on every rank, and says whether the
-  // memory of the nodes holds it: whatever node leaves, where one does. The state does not change
-  // meanwhile. The rest as in after_step. Collective. Errors: communication.
+  // [P25] Takes the snapshot of `step`, waits until it has ended on every rank, and says whether
+  // the memory of the nodes holds it. The state does not change meanwhile. The rest as in
+  // after_step. Collective. Errors: communication.
   Result<bool> hold(int64_t step, const RankFlags& any, int64_t disk_step,
                     const std::string& trainer_state,
                     const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy);
@@ -69,16 +69,14 @@ class Snapshots {
   explicit Snapshots(Options options) : options_(options) {}
   Result<void> make_room(const std::vector<int64_t>& slot_bytes);
   void take_reports();
-  void begin(int64_t step, const RankFlags& any, int64_t disk_step, const std::string& trainer_state,
-             std::unique_ptr<checkpoint::StateSource> copy);
-  bool copied_to_other_node() const;
+  void begin(int64_t step, const RankFlags& any, int64_t disk_step,
+             const std::string& trainer_state, std::unique_ptr<checkpoint::StateSource> copy);
   void forget_older();
 
   Options options_;
   std::vector<int> buddy_of_rank_;  // empty: none
   std::unique_ptr<checkpoint::BuddyLink> link_;
   std::unique_ptr<checkpoint::MemoryTier> tier_;
-  bool buddies_work_ = true;  // no copy to a buddy has failed
   bool older_left_ = false;  // the snapshot that was resumed from is still there
   Totals totals_;
 };

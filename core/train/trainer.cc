@@ -207,9 +207,7 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
 RankFlags Trainer::my_flags() {
   RankFlags flags{.stop = env_.stop_requested.load()};
   if (saves_) saves_->say(flags);
-  const Change asked = env_.progress.change();
-  flags.change = saves_ && !cannot_change_ && asked != Change::kNone;
-  flags.node_leaves = flags.change && asked == Change::kAskedToLeave;
+  flags.change = saves_ && !cannot_change_ && env_.progress.change() == Change::kAsked;
   if (snapshots_) snapshots_->say(flags);
   return flags;
 }
@@ -302,9 +300,8 @@ Result<void> Trainer::end_for_change(const RankFlags& any) {
   env_.progress.set_phase(step, Phase::kSave);
   bool in_memory = false;
   if (snapshots_) {
-    LOCKSTEP_TRY(in_memory,
-                 snapshots_->hold(step, any, saves_->saved_step(), state_.to_json(),
-                                  [&] { return saves_->copy_of(step); }));
+    LOCKSTEP_TRY(in_memory, snapshots_->hold(step, any, saves_->saved_step(), state_.to_json(),
+                                             [&] { return saves_->copy_of(step); }));
   }
   if (!in_memory) {
     LOCKSTEP_RETURN_IF_ERROR(saves_->save_and_wait(state_));
@@ -320,8 +317,8 @@ Result<void> Trainer::end_for_change(const RankFlags& any) {
   if (in_memory) env_.progress.set_snapshot_step(step);
   if (record_ && snapshots_) record_->set_snapshots(snapshots_->totals());
   env_.progress.say_changed();
-  return Error{Code::kChanged, text("a planned change of nodes follows step ", step, "; its state is ",
-                                    in_memory ? "in memory" : "on disk")};
+  return Error{Code::kChanged, text("a planned change of nodes follows step ", step,
+                                    "; its state is ", in_memory ? "in memory" : "on disk")};
 }
 
 // `stop`: all ranks know that one is asked; it may be asked meanwhile. The save may have little

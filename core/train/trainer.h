@@ -33,8 +33,8 @@ class Trainer {
   static Result<std::unique_ptr<Trainer>> create(const Config& config,
                                                  TrainerEnvironment environment);
   // Ok when the last step is done and saved. kChanged: a planned change ends the generation, and
-  // the next one goes on with the step after this one [P25]. kAborted: stopped on request, saved. kConfig: loss
-  // or gradient norm not finite, and training.nan_policy stops.
+  // the next one goes on with the step after this one [P25]. kAborted: stopped on request, saved.
+  // kConfig: loss or gradient norm not finite, and training.nan_policy stops.
   Result<void> run();
 
  private:

@@ -198,9 +198,9 @@ void WorkerProcesses::terminate() {
     if (worker.state == State::kRuns) worker.process.signal(SIGTERM);
 }
 
-void WorkerProcesses::ask_for_change(bool a_node_leaves) {
+void WorkerProcesses::ask_for_change() {
   for (const Worker& worker : workers_)
-    if (worker.state == State::kRuns) worker.page->ask_for_change(a_node_leaves);
+    if (worker.state == State::kRuns) worker.page->ask_for_change();
 }
 
 void WorkerProcesses::halt() {
