@@ -192,6 +192,7 @@ void Sim::carry_out(size_t machine, NodeAction& action) {
     push(between_ms(1, 500), Kind::kWorkerSaved, machine, m.generation);
   } else if (std::holds_alternative<ChangeWorkers>(action)) {
     m.asked_to_change = true;
+    if (chance(0.1)) push(between_ms(1, 300), Kind::kWorkerEnd, machine, m.generation);  // a fault
     if (options_.without == Rule::kP24)
       push(between_ms(1, 50), Kind::kWorkerChanged, machine, m.generation);
   } else if (const auto* proposal = std::get_if<Propose>(&action)) {
