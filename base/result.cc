@@ -16,6 +16,7 @@ const char* code_name(Code code) {
     case Code::kAborted: return "aborted";
     case Code::kNotFinite: return "not finite";
     case Code::kWrongBits: return "wrong bits";
+    case Code::kChanged: return "changed";
     case Code::kBug: return "bug";
   }
   return "unknown";
@@ -30,6 +31,7 @@ int exit_status(Code code) {
     case Code::kAborted: return 75;
     case Code::kPeerLost: return 76;
     case Code::kWrongBits: return 77;
+    case Code::kChanged: return 78;
     case Code::kIo:
     case Code::kCorrupt:
     case Code::kNotFound:

@@ -25,6 +25,7 @@ enum class Code {
   kAborted,   // asked to stop (signal, shutdown)
   kNotFinite,  // a loss that is no number, which a restart would compute again (exit 64)
   kWrongBits,  // a device computes wrongly or holds wrong bits: never restarted there (exit 77)
+  kChanged,    // the generation ended by a planned change; the next one follows (exit 78)
   kBug,        // ours; bounded restarts (exit 70)
 };
 const char* code_name(Code code);

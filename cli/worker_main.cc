@@ -117,11 +117,14 @@ core::RendezvousOptions rendezvous_of(const WorkerOrders& orders, const Config& 
 }
 
 // The generation is over, and not by this rank's fault.
-bool is_over(const Error& error) { return error.code == Code::kPeerLost || core::interrupted(); }
+bool is_over(const Error& error) {
+  return error.code == Code::kPeerLost || error.code == Code::kChanged || core::interrupted();
+}
 
 // Why this process ends; a stop that was asked for is no error.
 void log_end(const Error& error) {
-  log_line(error.code == Code::kAborted ? Level::kNotice : Level::kError, error.message);
+  const bool planned = error.code == Code::kAborted || error.code == Code::kChanged;
+  log_line(planned ? Level::kNotice : Level::kError, error.message);
 }
 
 // One generation. What fails is not torn down where a pending collective may still write to it; on
@@ -202,7 +205,10 @@ Result<void> train(const Config& config) {
   for (;;) {
     const Result<void> done = take_turn(config, orders, turns->page(), stays);
     if (done.ok() || !stays || !is_over(done.error())) return done;
-    log_warning(done.error().message, "; this process waits for the next restart");
+    if (done.error().code == Code::kChanged)
+      log_notice(done.error().message);
+    else
+      log_warning(done.error().message, "; this process waits for the next restart");
     stop_requested = false;
     std::cout.flush();
     LOCKSTEP_TRY(orders, turns->next());

@@ -51,6 +51,8 @@ enum class OnNodeLoss {
   kWait,    // as many nodes as before, however long (join_ns) that takes
   kFail,    // the job ends, to be resumed
 };
+// Whether a spare that makes steps faster joins the running job.
+enum class Grow { kAuto, kNever };
 enum class StragglerAction {
   kWarn,
   kEvict,  // a spare takes the place of its node
@@ -122,6 +124,7 @@ constexpr auto words_for(OnWorkerLoss) {
 constexpr auto words_for(OnNodeLoss) {
   return word_list<OnNodeLoss::kFail>("shrink", "spare", "wait", "fail");
 }
+constexpr auto words_for(Grow) { return word_list<Grow::kNever>("auto", "never"); }
 constexpr auto words_for(StragglerAction) {
   return word_list<StragglerAction::kEvict>("warn", "evict");
 }

@@ -22,8 +22,8 @@ using ConfigMember =
                    std::vector<std::string>, ModelFamily, InitialWeights, OptimizerKind, LrDecay,
                    FloatType, Reduction, NanPolicy, AuditAction, ShardingStrategy, BackwardPrefetch,
                    WrapPolicy, SlotMapKind, ReshardAfterForward, Recompute, Codec, WhenBusy,
-                   DataKind, OnDataChange, OnWorkerLoss, OnNodeLoss, StragglerAction, HealthAction,
-                   Requeue, BrokenRule>;
+                   DataKind, OnDataChange, OnWorkerLoss, OnNodeLoss, Grow, StragglerAction,
+                   HealthAction, Requeue, BrokenRule>;
 
 // May the key change a bit of the loss curve? Then it is part of the run's identity.
 enum class Bits { kSame, kMayChange };

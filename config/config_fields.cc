@@ -265,29 +265,9 @@ void add_data(std::vector<ConfigField>& table) {
   });
 }
 
-void add_launcher(std::vector<ConfigField>& table) {
+// Of several nodes.
+void add_nodes(std::vector<ConfigField>& table) {
   table.insert(table.end(), {
-    {AT(launcher, nproc_per_node), kSame,
-     "processes; a list gives each restart its own number, the last one repeats. Empty: 1",
-     within(1, 4096)},
-    {AT(launcher, on_worker_loss), kSame, "restart with as many processes, or with those left",
-     choice()},
-    {AT(launcher, min_nproc), kSame, "fewer processes than this end the run", within(1, 4096)},
-    {AT(launcher, max_restarts), kSame,
-     "restarts in a row without a new checkpoint before giving up; more than 3 count as 3",
-     at_least(0)},
-    {AT(launcher, grace_seconds), kSame,
-     "from SIGTERM to SIGKILL; longer, to hang_seconds at most, while a save or a validation goes "
-     "on. The last save begins so long before the end of a Slurm allocation, or halfway through a "
-     "short one",
-     within(0, 1e9)},
-    {AT(launcher, hang_seconds), kSame,
-     "no progress for this long is a hang; less (60 or more) in a phase whose pace is known; 5 of "
-     "a stopped process",
-     seconds()},
-    {AT(launcher, requeue), kSame,
-     "under Slurm, ask for a requeue: auto: where the job was submitted with --requeue; force: "
-     "even with --no-requeue", choice()},
     {AT(launcher, nnodes), kSame, "nodes of `launch`, one agent each: N or MIN:MAX", any()},
     {AT(launcher, rdzv_endpoint), kSame,
      "where the agents meet: HOST:PORT (an address of the node that coordinates) or file:DIR (a "
@@ -300,6 +280,12 @@ void add_launcher(std::vector<ConfigField>& table) {
     {AT(launcher, on_node_loss), kSame,
      "shrink: a spare, else go on with MIN or more; spare: a spare, else end; wait: for as many as "
      "before; fail: end", choice()},
+    {AT(launcher, grow), kSame,
+     "auto: a spare that has stayed and makes steps faster joins the running job at the end of a "
+     "step, and no step is computed again; never: at the next restart", choice()},
+    {AT(launcher, grow_after_seconds), kSame,
+     "a spare joins after so long, and planned changes are so far apart at least",
+     within(0, 1e9)},
     {AT(launcher, last_call_seconds), kSame, "from MIN nodes on, for more to come",
      within(0, 1e9)},
     {AT(launcher, join_seconds), kSame, "for MIN nodes to come, and for the first coordinator",
@@ -334,6 +320,33 @@ void add_launcher(std::vector<ConfigField>& table) {
     {AT(debug, stop_at), kSame,
      "tests only: GENERATION:RANK:MOMENT:STEP, where that worker stops itself (SIGSTOP)", any()},
   });
+}
+
+void add_launcher(std::vector<ConfigField>& table) {
+  table.insert(table.end(), {
+    {AT(launcher, nproc_per_node), kSame,
+     "processes; a list gives each restart its own number, the last one repeats. Empty: 1",
+     within(1, 4096)},
+    {AT(launcher, on_worker_loss), kSame, "restart with as many processes, or with those left",
+     choice()},
+    {AT(launcher, min_nproc), kSame, "fewer processes than this end the run", within(1, 4096)},
+    {AT(launcher, max_restarts), kSame,
+     "restarts in a row without a new checkpoint before giving up; more than 3 count as 3",
+     at_least(0)},
+    {AT(launcher, grace_seconds), kSame,
+     "from SIGTERM to SIGKILL; longer, to hang_seconds at most, while a save or a validation goes "
+     "on. The last save begins so long before the end of a Slurm allocation, or halfway through a "
+     "short one",
+     within(0, 1e9)},
+    {AT(launcher, hang_seconds), kSame,
+     "no progress for this long is a hang; less (60 or more) in a phase whose pace is known; 5 of "
+     "a stopped process",
+     seconds()},
+    {AT(launcher, requeue), kSame,
+     "under Slurm, ask for a requeue: auto: where the job was submitted with --requeue; force: "
+     "even with --no-requeue", choice()},
+  });
+  add_nodes(table);
 }
 
 #undef AT

@@ -108,11 +108,13 @@ struct Config {
     std::string local_addr;            // an interface or address of this machine
     int64_t spares = 0;                // nodes kept out while there are more than MIN
     OnNodeLoss on_node_loss = OnNodeLoss::kShrink;
-    double last_call_seconds = 30;  // from MIN nodes on, for more to come
-    double join_seconds = 600;      // for MIN nodes to come
-    double silence_seconds = 0;     // of a node: it is lost; 0: from the number of nodes
-    double ack_seconds = 0;         // of a node, to agree to a generation; 0: likewise
-    double reap_seconds = 10;       // of a node's workers, to end for a generation
+    Grow grow = Grow::kNever;        // a spare that makes steps faster joins the running job
+    double grow_after_seconds = 30;  // once it has stayed for so long
+    double last_call_seconds = 30;   // from MIN nodes on, for more to come
+    double join_seconds = 600;       // for MIN nodes to come
+    double silence_seconds = 0;      // of a node: it is lost; 0: from the number of nodes
+    double ack_seconds = 0;          // of a node, to agree to a generation; 0: likewise
+    double reap_seconds = 10;        // of a node's workers, to end for a generation
     StragglerAction straggler = StragglerAction::kWarn;
     double straggler_factor = 1.5;  // of the others' time for a slot: such a rank is slow
     double straggler_seconds = 60;  // for so long

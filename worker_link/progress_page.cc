@@ -211,6 +211,7 @@ void ProgressPage::ask_to_halt() {
 void ProgressPage::next_turn() {
   layout_->committed_step_plus_1.store(0, std::memory_order_relaxed);
   layout_->snapshot_step_plus_1.store(0, std::memory_order_relaxed);
+  layout_->change.store(static_cast<uint32_t>(Change::kNone));
   set_slot_us(0);
   set_first_step(0);
   set_save_phase(SavePhase::kIdle);
@@ -218,6 +219,18 @@ void ProgressPage::next_turn() {
   layout_->turn.store(static_cast<uint32_t>(Turn::kRun));
   wake_all(layout_->turn);
 }
+
+void ProgressPage::ask_for_change() {
+  auto none = static_cast<uint32_t>(Change::kNone);
+  (void)layout_->change.compare_exchange_strong(none, static_cast<uint32_t>(Change::kAsked));
+}
+
+void ProgressPage::say_changed() {
+  LOCKSTEP_CHECK(change() != Change::kDone, "it has ended for a planned change already");
+  layout_->change.store(static_cast<uint32_t>(Change::kDone));
+}
+
+Change ProgressPage::change() const { return static_cast<Change>(layout_->change.load()); }
 
 void ProgressPage::say_serves_one() { layout_->serves_one.store(1); }
 

@@ -31,6 +31,10 @@ const char* save_phase_name(SavePhase phase);
 
 enum class Turn : uint32_t { kRun, kHalt, kParked };
 
+// A planned change ends a generation at the end of a step (docs/PROTOCOL.md, [P24]). The agent asks
+// for it, and the worker says that it has ended for it.
+enum class Change : uint32_t { kNone, kAsked, kDone };
+
 struct Progress {
   int64_t step = 0;
   Phase phase = Phase::kStart;
@@ -78,6 +82,10 @@ class ProgressPage {
   void next_turn();
   // The worker's: nothing of its generation is left. Returns with the next turn.
   void park();
+  // A planned change: the agent asks, the worker answers. The next turn begins with kNone.
+  void ask_for_change();
+  void say_changed();
+  Change change() const;
   // The worker's, for good: its process computes on a device, and serves one generation alone.
   void say_serves_one();
   bool serves_one() const;
@@ -87,7 +95,7 @@ class ProgressPage {
     std::atomic<int64_t> step, unix_ns, committed_step_plus_1;  // all zero in a new page
     std::atomic<int32_t> phase, save_phase;
     std::atomic<int64_t> snapshot_step_plus_1;
-    std::atomic<uint32_t> turn, serves_one;
+    std::atomic<uint32_t> turn, serves_one, change;
     std::atomic<int64_t> slot_us, first_step;
   };
   ProgressPage(Layout* layout, bool mapped) : layout_(layout), mapped_(mapped) {}

@@ -275,6 +275,9 @@ Result<launcher::NodesOptions> nodes_options(const Config& config, const Environ
   nodes.on_loss = from.on_node_loss;
   nodes.bars_wrong = config.audit.action == AuditAction::kEvict;
   nodes.bars_broken = from.health == HealthAction::kEvict;
+  nodes.growth.slots = config.slots();
+  if (from.grow == Grow::kAuto && config.checkpoint.enable)
+    nodes.growth.after_ns = static_cast<int64_t>(from.grow_after_seconds * 1e9);
   nodes.replaces_slow = from.straggler == StragglerAction::kEvict;
   if (nodes.several() && from.on_worker_loss == OnWorkerLoss::kShrink)
     return Error{Code::kConfig,

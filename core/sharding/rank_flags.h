@@ -36,6 +36,7 @@ Code end_code(SaveTrouble any);
 
 struct RankFlags {
   bool stop = false;                         // this rank was asked to stop; merged by or
+  bool change = false;                       // ... to end for a planned change [P24]; or
   bool save_busy = false;                    // its checkpoint engine still writes; or
   SaveTrouble trouble = SaveTrouble::kNone;  // the maximum
   bool save_time = false;                    // one is due by rank 0's clock; or
@@ -45,22 +46,32 @@ struct RankFlags {
   // As they travel.
   using Words = std::array<uint64_t, layout::kRankFlags>;
   Words words() const {
-    return {stop,      save_busy,     static_cast<uint64_t>(trouble),
+    const uint64_t asked = (stop ? kStop : 0) | (change ? kChange : 0);
+    return {asked,     save_busy,     static_cast<uint64_t>(trouble),
             save_time, snapshot_busy, static_cast<uint64_t>(snapshot_step)};
   }
   static RankFlags of(const uint64_t* words) {
-    return {words[0] != 0, words[1] != 0, static_cast<SaveTrouble>(words[2]),
-            words[3] != 0, words[4] != 0, static_cast<int64_t>(words[5])};
+    return {(words[0] & kStop) != 0,
+            (words[0] & kChange) != 0,
+            words[1] != 0,
+            static_cast<SaveTrouble>(words[2]),
+            words[3] != 0,
+            words[4] != 0,
+            static_cast<int64_t>(words[5])};
   }
   // Together with those of another rank: any one's; the worst trouble, the least snapshot_step.
   void add(const RankFlags& other) {
     stop |= other.stop;
+    change |= other.change;
     save_busy |= other.save_busy;
     trouble = std::max(trouble, other.trouble);
     save_time |= other.save_time;
     snapshot_busy |= other.snapshot_busy;
     snapshot_step = std::min(snapshot_step, other.snapshot_step);
   }
+
+ private:
+  static constexpr uint64_t kStop = 1, kChange = 2;  // of the first word
 };
 
 }  // namespace lockstep::core

@@ -140,11 +140,30 @@ void Snapshots::after_step(int64_t step, const RankFlags& any, bool may_begin, i
     ++totals_.skipped;
     return;
   }
+  begin(step, any, disk_step, trainer_state, copy());
+}
+
+void Snapshots::begin(int64_t step, const RankFlags& any, int64_t disk_step,
+                      const std::string& trainer_state,
+                      std::unique_ptr<checkpoint::StateSource> copy) {
   const double start = system_clock().monotonic_s();
-  auto shared = copy();
-  if (shared == nullptr) options_.live.freeze();
-  tier_->begin(step, any.snapshot_step, disk_step, trainer_state, std::move(shared));
+  if (copy == nullptr) options_.live.freeze();
+  tier_->begin(step, any.snapshot_step, disk_step, trainer_state, std::move(copy));
   totals_.stall_s += system_clock().monotonic_s() - start;
+}
+
+Result<bool> Snapshots::hold(
+    int64_t step, const RankFlags& any, int64_t disk_step, const std::string& trainer_state,
+    const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy) {
+  tier_->drain();
+  begin(step, any, disk_step, trainer_state, copy());
+  tier_->drain();
+  take_reports();
+  const bool mine = tier_->complete_step() == step;
+  LOCKSTEP_TRY(const auto all, gather_words(options_.comm, {uint64_t{mine}}));
+  const bool held = std::find(all.begin(), all.end(), 0) == all.end();
+  if (held) totals_.last_step = step;
+  return held;
 }
 
 void Snapshots::take_reports() {

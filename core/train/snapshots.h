@@ -55,6 +55,12 @@ class Snapshots {
   void after_step(int64_t step, const RankFlags& any, bool may_begin, int64_t disk_step,
                   const std::string& trainer_state,
                   const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy);
+  // [P25] Takes the snapshot of `step`, waits until it has ended on every rank, and says whether
+  // the memory of the nodes holds it. The state does not change meanwhile. The rest as in
+  // after_step. Collective. Errors: communication.
+  Result<bool> hold(int64_t step, const RankFlags& any, int64_t disk_step,
+                    const std::string& trainer_state,
+                    const std::function<std::unique_ptr<checkpoint::StateSource>()>& copy);
   const Totals& totals() const { return totals_; }
   // The run is over and saved: gives the memory back.
   void remove() { tier_->remove(); }
@@ -63,6 +69,8 @@ class Snapshots {
   explicit Snapshots(Options options) : options_(options) {}
   Result<void> make_room(const std::vector<int64_t>& slot_bytes);
   void take_reports();
+  void begin(int64_t step, const RankFlags& any, int64_t disk_step,
+             const std::string& trainer_state, std::unique_ptr<checkpoint::StateSource> copy);
   void forget_older();
 
   Options options_;

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "checkpoint/save/preflight.h"
+#include "core/comm/gather_words.h"
 #include "core/model/decoder.h"
 #include "core/optim/learning_rate.h"
 #include "core/optim/not_finite.h"
@@ -206,6 +207,7 @@ Result<void> Trainer::timed_step(TraceRecorder* trace, bool& stop) {
 RankFlags Trainer::my_flags() {
   RankFlags flags{.stop = env_.stop_requested.load()};
   if (saves_) saves_->say(flags);
+  flags.change = saves_ && !cannot_change_ && env_.progress.change() == Change::kAsked;
   if (snapshots_) snapshots_->say(flags);
   return flags;
 }
@@ -271,6 +273,7 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
   if (record_) record_->add_step(record);
   if (saves_ && any.trouble >= SaveTrouble::kTooLong) return saves_->outage(any.trouble);
   const bool must = stop || is_last(step);
+  const bool changes = any.change && !must;
   double save_s = 0;
   {
     PhaseTimer timer(env_.clock, save_s, trace, "checkpoint begin");
@@ -281,12 +284,41 @@ Result<void> Trainer::after_step(StepRecord& record, TraceRecorder* trace, bool&
   if (record_) record_->add_begun_save(save_s);
   if (saves_) saves_->take_reports();
   if (snapshots_) {
-    snapshots_->after_step(step, any, !must, saves_->saved_step(), state_.to_json(),
+    snapshots_->after_step(step, any, !must && !changes, saves_->saved_step(), state_.to_json(),
                            [&] { return saves_->copy_of(step); });
     env_.progress.set_snapshot_step(any.snapshot_step);
     if (record_) record_->set_snapshots(snapshots_->totals());
   }
-  return {};
+  return changes ? end_for_change(any) : Result<void>();
+}
+
+// [P24], [P25] All ranks know of the planned change since the step that has ended. It ends this
+// generation only when all know that the state is safe; else training goes on.
+Result<void> Trainer::end_for_change(const RankFlags& any) {
+  const int64_t step = state_.step;
+  LOCKSTEP_CHECK(any.change && saves_, "step ", step, " ends no generation");
+  env_.progress.set_phase(step, Phase::kSave);
+  bool in_memory = false;
+  if (snapshots_) {
+    LOCKSTEP_TRY(in_memory, snapshots_->hold(step, any, saves_->saved_step(), state_.to_json(),
+                                             [&] { return saves_->copy_of(step); }));
+  }
+  if (!in_memory) {
+    LOCKSTEP_RETURN_IF_ERROR(saves_->save_and_wait(state_));
+    LOCKSTEP_TRY(const auto all, gather_words(*env_.membership.communicator,
+                                              {uint64_t{saves_->saved_step() == step}}));
+    cannot_change_ = std::find(all.begin(), all.end(), 0) != all.end();
+  }
+  if (cannot_change_) {
+    log_warning("step ", step, " could neither be held in memory nor be saved, so the planned ",
+                "change of nodes does not take place, and training goes on");
+    return {};
+  }
+  if (in_memory) env_.progress.set_snapshot_step(step);
+  if (record_ && snapshots_) record_->set_snapshots(snapshots_->totals());
+  env_.progress.say_changed();
+  return Error{Code::kChanged, text("a planned change of nodes follows step ", step,
+                                    "; its state is ", in_memory ? "in memory" : "on disk")};
 }
 
 // `stop`: all ranks know that one is asked; it may be asked meanwhile. The save may have little

@@ -32,8 +32,9 @@ class Trainer {
   // Errors: kConfig, kNotFound, kCorrupt, communication.
   static Result<std::unique_ptr<Trainer>> create(const Config& config,
                                                  TrainerEnvironment environment);
-  // Ok when the last step is done and saved. kAborted: stopped on request, saved. kConfig: loss
-  // or gradient norm not finite, and training.nan_policy stops.
+  // Ok when the last step is done and saved. kChanged: a planned change ends the generation, and
+  // the next one goes on with the step after this one [P25]. kAborted: stopped on request, saved.
+  // kConfig: loss or gradient norm not finite, and training.nan_policy stops.
   Result<void> run();
 
  private:
@@ -62,6 +63,7 @@ class Trainer {
   Result<void> validate_what_was_left_out(bool& stop);
   bool add_validation(double loss);
   Result<void> finish(bool stopped);
+  Result<void> end_for_change(const RankFlags& any);
   Result<void> roll_back(const StepRecord& record);
   Result<void> stop_not_finite(const StepRecord& record, const std::string& advice);
 
@@ -79,6 +81,7 @@ class Trainer {
   RunAudit audit_;
   std::optional<TraceRecorder> traces_;  // where profiling is on
   int64_t rollbacks_ = 0;
+  bool cannot_change_ = false;  // a planned change failed: its state could not be made safe
 };
 
 }  // namespace lockstep::core

@@ -60,6 +60,7 @@ class Agent {
   void carry_out(const control::SpawnWorkers& action);
   void carry_out(const control::TermWorkers&) { workers_.terminate(); }
   void carry_out(const control::KillWorkers&) { workers_.halt(); }
+  void carry_out(const control::ChangeWorkers&) { workers_.ask_for_change(); }
   void carry_out(const control::Propose& action);
   void carry_out(const control::Committed& action);
   void carry_out(const control::Changed&) { publish("running", -1); }
@@ -109,19 +110,13 @@ class Agent {
   TaskThread tasks_;
 };
 
-control::Timing timing_alone() {
-  control::Timing timing;
-  timing.report_ns = timing.scan_ns = 0;  // nobody is far: at every look
-  return timing;
-}
-
 Result<AgentEnd> Agent::run_alone() {
   LOCKSTEP_RETURN_IF_ERROR(open_record());
   control::CoordinatorOptions options;
   options.supervisor = options_.supervisor;
   options.id = kAlone;
   options.bars_broken_nodes = options_.nodes.bars_broken;
-  options.timing = timing_alone();
+  options.timing.report_ns = options.timing.scan_ns = 0;  // nobody is far: at every look
   const control::MemberOptions member{kAlone, "", "", options.run, options.timing};
   node_.emplace(member, options, /*leads=*/true, clock_.monotonic_ns());
   return run();
@@ -167,6 +162,7 @@ Result<AgentEnd> Agent::run_among() {
   options.bars_wrong_nodes = nodes.bars_wrong;
   options.bars_broken_nodes = nodes.bars_broken;
   options.replaces_slow_nodes = nodes.replaces_slow;
+  options.growth = nodes.growth;
   const control::MemberOptions member{options.id, nodes.name, wire_->listens_at().str(),
                                       options.run, options.timing};
   node_.emplace(member, options, leads, clock_.monotonic_ns());

@@ -23,7 +23,8 @@ struct NodesOptions {
   bool bars_wrong = false;     // audit.action = "evict"
   bool bars_broken = false;    // launcher.health = "evict"
   bool replaces_slow = false;  // launcher.straggler = "evict"
-  bool starts_over = false;    // the coordinator was lost, and all that could take its place
+  control::Growth growth;
+  bool starts_over = false;  // the coordinator was lost, and all that could take its place
   double last_call_s = 30, join_s = 600;
   control::Patience patience;
   std::string endpoint;       // HOST:PORT | file:DIR; empty: the run folder

@@ -198,6 +198,11 @@ void WorkerProcesses::terminate() {
     if (worker.state == State::kRuns) worker.process.signal(SIGTERM);
 }
 
+void WorkerProcesses::ask_for_change() {
+  for (const Worker& worker : workers_)
+    if (worker.state == State::kRuns) worker.page->ask_for_change();
+}
+
 void WorkerProcesses::halt() {
   if (halt_by_ns_ == 0) halt_by_ns_ = clock_.monotonic_ns() + kHaltNs;
   for (Worker& worker : workers_) {
@@ -263,7 +268,7 @@ std::optional<WorkerExit> WorkerProcesses::end_of(Worker& worker) {
                     processes_ended_for_memory(options_.kernel_root) > ended_for_memory_;
   } else if (worker.page->turn() == Turn::kParked) {
     worker.state = State::kParked;
-    end.exit_code = kExitPeerLost;
+    end.exit_code = worker.page->change() == Change::kDone ? kExitChanged : kExitPeerLost;
   } else if (told_to_halt() && clock_.monotonic_ns() >= halt_by_ns_) {
     if (!std::exchange(worker.was_too_slow, true))
       log_warning("worker ", worker.pid, " did not leave its generation within ",

@@ -41,6 +41,8 @@ class WorkerProcesses {
   // Errors: kIo, kNotFound.
   Result<void> start(WorkerOrders first);
   void terminate();  // SIGTERM to each
+  // Each shall end for a planned change, at the end of a step [P24].
+  void ask_for_change();
   // Each shall let go of the generation; SIGKILL to one that cannot, or has not within kHaltNs, and
   // to its children.
   void halt();

@@ -100,6 +100,7 @@ void Coordinator::on(int64_t now_ns, NodeActions& actions) {
     running->sampled_ns = now_ns;
     feed(Tick{formation_.samples()});
   }
+  look_for_growth();
   settle();
 }
 
@@ -134,6 +135,7 @@ GenerationSize::Counted Coordinator::counted() const {
 
 Nodes Coordinator::plan() {
   Nodes nodes = size_.plan(counted(), now_ns_);
+  if (change_to_ > 0 && nodes.count > change_to_) nodes.count = change_to_;
   // [P10] No node has promised a newer generation than the next one.
   if (nodes.count > 0 && options_.without != Rule::kP10)
     nodes.next_generation = roster_.max_promised() + 1;
@@ -247,6 +249,8 @@ void Coordinator::commit() {
   for (const auto& node : roster_.nodes()) node->voter = node->index >= 0;
   standbys_ = formation_.standbys(options_.id);
   size_.note_committed();
+  committed_ns_ = now_ns_;
+  change_to_ = said_idle_ = 0;
   orders_changed_ = true;
   const Committed committed{formation_.generation(), formation_.nonce()};
   feed(committed);
@@ -278,6 +282,10 @@ void Coordinator::feed(const JobEvent& event) {
       replace(*slow);
     } else if (const auto* said = std::get_if<LoggedEvent>(&action)) {
       out().emplace_back(with_places(*said));
+    } else if (std::holds_alternative<ChangeWorkers>(action)) {
+      LOCKSTEP_CHECK(formation_.in<Running>() != nullptr, "generation ", formation_.generation());
+      formation_.in<Running>()->change = true;
+      orders_changed_ = true;
     } else if (auto* running = formation_.in<Running>()) {
       (std::holds_alternative<KillWorkers>(action) ? running->kill : running->stop) = true;
       orders_changed_ = true;

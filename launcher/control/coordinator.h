@@ -69,6 +69,9 @@ class Coordinator {
   bool can_do_without(const Node& node) const;
   void bar(Node& node, const std::string& why);
   void replace(const ReplaceRank& action);
+  void look_for_growth();
+  void say_idle(int64_t spares);
+  void ask_for_change(int64_t nodes, const std::string& why);
   void leave_out(Node& node, const std::string& why);
   void look_at_nodes();
   void evict(Node& node, const std::string& why);
@@ -103,6 +106,9 @@ class Coordinator {
   Formation formation_;
   std::vector<Peer> standbys_;  // these may take over the last generation that was committed
   int64_t now_ns_;
+  int64_t committed_ns_ = 0;        // when the last generation was
+  int64_t change_to_ = 0;           // so many nodes at most; 0: no planned change takes more in
+  int64_t said_idle_ = 0;           // the spares of this generation that bring no speed
   int64_t looked_ns_ = 0;           // at all nodes
   int64_t reminded_ns_;             // when it last said that it waits
   int64_t sequence_;                // of the last order

@@ -7,6 +7,11 @@
 #include "launcher/control/coordinator.h"
 
 namespace lockstep::launcher::control {
+namespace {
+
+std::string counted_nodes(int64_t nodes) { return text(nodes, nodes == 1 ? " node" : " nodes"); }
+
+}  // namespace
 
 void Coordinator::on(const Report& report, int64_t now_ns, NodeActions& actions) {
   const Call call(*this, now_ns, actions);
@@ -68,6 +73,7 @@ bool Coordinator::is_yet_to_start_over(const Report& report) const {
 
 Node& Coordinator::admit(const Report& report) {
   Node& node = roster_.admit(report);
+  node.joined_ns = now_ns_;
   node.voter = quorum_.has_member(report.id);
   // Barred before its connection broke, or by another coordinator.
   if (options_.bars_wrong_nodes && report.computes_wrongly) roster_.bar(node);
@@ -152,6 +158,53 @@ void Coordinator::replace(const ReplaceRank& action) {
   const std::string why = text("rank ", action.rank, " is ", action.why);
   record("node_replaced", text("a spare replaces node ", node.name, ": ", why));
   leave_out(node, why);
+}
+
+// A spare joins once it has stayed for long enough and where it makes a step faster. Others that
+// came a little later are waited for, so that all join by one change.
+void Coordinator::look_for_growth() {
+  const int64_t after_ns = options_.growth.after_ns;
+  if (after_ns < 0 || formation_.in<Running>() == nullptr || !supervisor_.may_change() ||
+      formation_.lost_a_member() || now_ns_ - committed_ns_ < after_ns)
+    return;
+  const int64_t now = std::ssize(formation_.members());
+  int64_t stayed = 0, all = 0, longest_ns = 0;
+  for (const auto& node : roster_.nodes()) {
+    if (node->index >= 0 && !roster_.eligible(*node)) return;  // it may be lost soon
+    if (node->index >= 0 || node->slow || !roster_.eligible(*node)) continue;
+    ++all;
+    const int64_t age_ns = now_ns_ - node->joined_ns;
+    longest_ns = std::max(longest_ns, age_ns);
+    if (age_ns >= after_ns) ++stayed;
+  }
+  if (stayed == 0 || (stayed < all && longest_ns < 2 * after_ns)) return;
+  const int64_t most =
+      std::clamp(now + stayed - options_.spares, now, std::max(now, options_.max_nodes));
+  const int64_t next = grown(options_.growth.slots, formation_.per_node(), now, most);
+  if (next == now) return say_idle(all);
+  ask_for_change(next, text("from ", now, " to ", counted_nodes(next), ", because ", next - now,
+                            next - now == 1 ? " spare makes" : " spares make", " a step faster (",
+                            rounds(options_.growth.slots, next * formation_.per_node()),
+                            " rounds of slots for ",
+                            rounds(options_.growth.slots, now * formation_.per_node()), ")"));
+}
+
+void Coordinator::say_idle(int64_t spares) {
+  if (std::exchange(said_idle_, spares) == spares) return;
+  const int64_t now = std::ssize(formation_.members()), per_node = formation_.per_node();
+  const int64_t helps = next_faster(options_.growth.slots, per_node, now);
+  record("spare_idle",
+         text(counted_nodes(spares), " stay spare: ", now, " nodes take ",
+              rounds(options_.growth.slots, now * per_node), " rounds for ", options_.growth.slots,
+              " slots, and more nodes take fewer ",
+              helps == 0 ? std::string("in no case") : text("only from ", helps, " nodes on")));
+}
+
+void Coordinator::ask_for_change(int64_t nodes, const std::string& why) {
+  LOCKSTEP_CHECK(supervisor_.may_change() && nodes >= 1 && nodes <= options_.max_nodes, nodes);
+  change_to_ = nodes;
+  record("change_planned", why);
+  feed(ChangeAsked{});
 }
 
 void Coordinator::leave_out(Node& node, const std::string& why) {
@@ -250,6 +303,7 @@ void Coordinator::fill_run(Order& order, const Node& node) const {
   order.count = formation_.per_node();
   order.world_size = formation_.world_size();
   order.nonce = formation_.nonce();
+  order.change = running->change;
   order.stop = running->stop;
   order.kill = running->kill;
   order.exits_seen = static_cast<int32_t>(node.exits_seen);

@@ -78,11 +78,13 @@ struct Committed {  // also an action: the generation may run, and the one befor
   int64_t generation = -1;
   std::string nonce;
 };
-struct Started {};  // every worker of the generation runs
+struct Started {};      // every worker of the generation runs
+struct ChangeAsked {};  // it shall have more nodes after one of its next steps
 
 // --- What is done to workers. The supervisor asks for it, and each agent does it on its node.
-struct TermWorkers {};  // SIGTERM to those that are left
-struct KillWorkers {};  // SIGKILL to them, and to their children
+struct TermWorkers {};    // SIGTERM to those that are left
+struct KillWorkers {};    // SIGKILL to them, and to their children
+struct ChangeWorkers {};  // they end for a planned change [P24]
 
 // --- What the supervisor asks for besides.
 struct ReplaceRank {  // by that of a spare, where there is one: it makes the others wait
@@ -129,11 +131,13 @@ struct Leave {
 // LoggedEvent is for events.jsonl and the console.
 using NodeEvent = std::variant<Delivered, PeerGone, LeaderLost, Spawned, SpawnFailed, WorkersExited,
                                Tick, StopRequested, Decided, Superseded, HealthSeen>;
-using NodeAction = std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWorkers, Propose,
-                                Committed, Changed, Leads, SteppedDown, LoggedEvent, Leave>;
+using NodeAction =
+    std::variant<Send, Follow, SpawnWorkers, TermWorkers, KillWorkers, ChangeWorkers, Propose,
+                 Committed, Changed, Leads, SteppedDown, LoggedEvent, Leave>;
 using JobEvent = std::variant<Begin, TookOver, Nodes, Committed, Started, SpawnFailed,
-                              WorkersExited, Tick, StopRequested>;
-using JobAction = std::variant<Prepare, TermWorkers, KillWorkers, ReplaceRank, LoggedEvent, Finish>;
+                              WorkersExited, Tick, StopRequested, ChangeAsked>;
+using JobAction = std::variant<Prepare, TermWorkers, KillWorkers, ChangeWorkers, ReplaceRank,
+                               LoggedEvent, Finish>;
 using NodeActions = std::vector<NodeAction>;
 using JobActions = std::vector<JobAction>;
 

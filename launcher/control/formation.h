@@ -30,8 +30,9 @@ struct Preparing {
 };
 // The generation is committed: every member was told to run its workers.
 struct Running {
-  size_t spawned = 0;                  // so many members have spawned them, or are lost
-  bool stop = false, kill = false;     // what the workers were told
+  size_t spawned = 0;               // so many members have spawned them, or are lost
+  bool stop = false, kill = false;  // what the workers were told
+  bool change = false;
   std::vector<bool> ended;             // by rank
   std::vector<WorkerExit> unreported;  // ends that the supervisor has not been told of
   int64_t unreported_alive_ns = 0;     // when the first of those workers was last known to live

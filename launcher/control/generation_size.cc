@@ -8,6 +8,26 @@
 
 namespace lockstep::launcher::control {
 
+int64_t rounds(int64_t slots, int64_t ranks) {
+  LOCKSTEP_CHECK(slots >= 1 && ranks >= 1, slots, " slots, ", ranks, " ranks");
+  return (slots + ranks - 1) / ranks;
+}
+
+int64_t grown(int64_t slots, int64_t per_node, int64_t now, int64_t most) {
+  LOCKSTEP_CHECK(now >= 1 && most >= now, now, " to ", most, " nodes");
+  const int64_t least = rounds(slots, most * per_node);
+  if (least == rounds(slots, now * per_node)) return now;
+  const int64_t ranks = rounds(slots, least);  // so many ranks make that few rounds
+  const int64_t nodes = rounds(ranks, per_node);
+  LOCKSTEP_CHECK(nodes > now && nodes <= most, nodes, " of ", now, " to ", most);
+  return nodes;
+}
+
+int64_t next_faster(int64_t slots, int64_t per_node, int64_t now) {
+  const int64_t have = rounds(slots, now * per_node);
+  return have == 1 ? 0 : rounds(rounds(slots, have - 1), per_node);
+}
+
 GenerationSize::GenerationSize(const CoordinatorOptions& options, int64_t now_ns)
     : options_(options), waiting_ns_(now_ns) {
   LOCKSTEP_CHECK(options.min_nodes >= 1 && options.min_nodes <= options.max_nodes,

@@ -10,6 +10,14 @@
 
 namespace lockstep::launcher::control {
 
+// So many rounds a step takes: each rank computes one slot a round.
+int64_t rounds(int64_t slots, int64_t ranks);
+// How many nodes of `per_node` ranks shall go on, where `now` train and up to `most` can: as many
+// as make the rounds few, and no more; `now`, where more bring no speed.
+int64_t grown(int64_t slots, int64_t per_node, int64_t now, int64_t most);
+// The least number of nodes above `now` with which a step takes fewer rounds; 0: there is none.
+int64_t next_faster(int64_t slots, int64_t per_node, int64_t now);
+
 class GenerationSize {
  public:
   // Requires: 1 <= min_nodes <= max_nodes.

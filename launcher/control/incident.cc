@@ -22,6 +22,7 @@ const char* exit_meaning(int exit_code) {
     case kExitResume: return "saved; start it again to resume";
     case kExitPeerLost: return "lost a peer";
     case kExitWrongBits: return "an audit found wrong bits";
+    case kExitChanged: return "ended for a planned change";
     case kExitNoProgress: return "do not restart";
     case 127: return "program or library not found";
     default: return "";

@@ -21,6 +21,7 @@ inline constexpr int kExitDiskFull = 74;    // make room, then run it again: nev
 inline constexpr int kExitResume = 75;      // state is saved (or was before): run it again
 inline constexpr int kExitPeerLost = 76;    // another rank is gone: restart at once
 inline constexpr int kExitWrongBits = 77;   // an audit named its device: never restart there
+inline constexpr int kExitChanged = 78;     // ended by a planned change: the next one follows
 inline constexpr int kExitNoProgress = 93;  // do not restart
 
 // What its agent had done to a worker before it ended.
@@ -44,7 +45,8 @@ struct WorkerExit {
   bool done() const { return chose_its_code() && exit_code == kExitDone; }
   bool wants_resume() const { return chose_its_code() && exit_code == kExitResume; }
   bool found_wrong() const { return chose_its_code() && exit_code == kExitWrongBits; }
-  bool failed() const { return !done() && !wants_resume(); }
+  bool changed() const { return chose_its_code() && exit_code == kExitChanged; }  // [P26]
+  bool failed() const { return !done() && !wants_resume() && !changed(); }
 };
 
 // Whether a worker is in the middle of a step.

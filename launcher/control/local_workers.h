@@ -23,6 +23,7 @@ class LocalWorkers {
   void start(int64_t generation, int64_t count);
   // Whether they have not been told yet; they are from now on.
   bool tell_to_stop() { return !std::exchange(told_to_stop_, true); }
+  bool tell_to_change() { return !std::exchange(told_to_change_, true); }
   bool tell_to_end() { return !std::exchange(told_to_end_, true); }
 
   // One of the two, once. Requires: they were started.
@@ -36,7 +37,7 @@ class LocalWorkers {
 
  private:
   int64_t generation_ = -1, alive_ = 0;
-  bool spawning_ = false, told_to_stop_ = false, told_to_end_ = false;
+  bool spawning_ = false, told_to_stop_ = false, told_to_change_ = false, told_to_end_ = false;
   std::vector<int32_t> pids_;
   std::string spawn_error_;
   std::vector<WorkerExit> exits_;

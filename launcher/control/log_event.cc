@@ -48,6 +48,14 @@ void log_event(const LoggedEvent& event, int64_t min_nodes) {
                " joined as a spare; it takes part from the next restart on");
     else
       log_info("node ", event.reason, " joined (", least, ")");
+  } else if (event.event == "change_planned") {
+    log_info(generation, ": a planned change ", event.reason,
+             ", follows one of the next steps; no step is computed again");
+  } else if (event.event == "changed") {
+    log_info(generation, ": the planned change is done, training continues from step ", event.step,
+             " on ", event.world_size, " ranks; ", event.reason);
+  } else if (event.event == "spare_idle") {
+    log_info(generation, ": ", event.reason);
   } else if (event.event == "waiting_for_nodes") {
     log_info(generation, ": waiting for nodes: ", event.reason.empty() ? least : event.reason);
   }

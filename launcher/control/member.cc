@@ -117,6 +117,8 @@ void Member::run(const Order& order, NodeActions& actions) {
   }
   workers_.confirm_exits(order.exits_seen);
   if (order.kill) end_workers(actions);
+  if (order.change && workers_.alive() > 0 && workers_.tell_to_change())
+    actions.emplace_back(ChangeWorkers{});
   if (order.stop && workers_.alive() > 0 && workers_.tell_to_stop())
     actions.emplace_back(TermWorkers{});
 }

@@ -12,7 +12,7 @@
 namespace lockstep::launcher::control {
 namespace {
 
-constexpr uint8_t kVersion = 8;
+constexpr uint8_t kVersion = 9;
 
 template <typename T>
 concept Enumeration = std::is_enum_v<T>;
@@ -102,9 +102,9 @@ void fields(Io& io, T& m) {
         m.stops, m.alive_ns);
   } else if constexpr (std::is_same_v<Plain, Order>) {
     all(m.leader, m.sequence, m.generation, m.duty, m.first_rank, m.count, m.world_size, m.nonce,
-        m.stop, m.kill, m.exits_seen, m.base, m.standbys, m.members, m.barred, m.safe_step,
-        m.restarts, m.parked, m.exit_status, m.reason, m.patience.report_ns, m.patience.silence_ns,
-        m.patience.ack_ns, m.patience.reap_ns);
+        m.change, m.stop, m.kill, m.exits_seen, m.base, m.standbys, m.members, m.barred,
+        m.safe_step, m.restarts, m.parked, m.exit_status, m.reason, m.patience.report_ns,
+        m.patience.silence_ns, m.patience.ack_ns, m.patience.reap_ns);
   } else if constexpr (std::is_same_v<Plain, NotLeader>) {
     fields(io, m.follows);
   } else {

@@ -75,6 +75,7 @@ struct Order {
   Duty duty = Duty::kWait;
   int64_t first_rank = 0, count = 0, world_size = 0;
   std::string nonce;
+  bool change = false;              // they end for a planned change [P24]
   bool stop = false, kill = false;  // SIGTERM, SIGKILL to the workers of `generation`
   int32_t exits_seen = 0;
   // For a takeover: who may take over, and what that node has to know.

@@ -22,10 +22,11 @@ namespace lockstep::launcher::control {
 struct Node {
   Peer peer;
   std::string name;
-  int64_t heard_ns = 0;  // when its last report came
-  int64_t gone_ns = -1;  // when its connection broke; -1: it is there
-  bool suspect = false;  // it is silent, and not lost yet
-  bool voter = false;    // it is a member of the last generation that was committed
+  int64_t heard_ns = 0;   // when its last report came
+  int64_t joined_ns = 0;  // when its first one came
+  int64_t gone_ns = -1;   // when its connection broke; -1: it is there
+  bool suspect = false;   // it is silent, and not lost yet
+  bool voter = false;     // it is a member of the last generation that was committed
   // It runs no more workers: an audit named one of its devices, or its hardware has failed.
   bool barred = false;
   bool kept = false;                // its hardware has failed, and the job cannot go on without it

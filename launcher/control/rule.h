@@ -12,9 +12,10 @@ namespace lockstep::launcher::control {
 // kP1 is the rule [P1], and so on. Code that keeps a rule cites it.
 // clang-format off
 enum class Rule : uint8_t { kNone, kP1, kP2, kP3, kP4, kP5, kP6, kP7, kP8, kP9, kP10, kP11, kP12,
-                            kP13, kP14, kP15, kP16, kP17, kP18, kP19, kP20, kP21, kP22, kP23 };
+                            kP13, kP14, kP15, kP16, kP17, kP18, kP19, kP20, kP21, kP22, kP23, kP24,
+                            kP25, kP26 };
 // clang-format on
-inline constexpr int kRules = 23;
+inline constexpr int kRules = 26;
 
 // A test that takes a rule out sets this as well, to see what becomes of the job where nothing
 // asserts the rule. The code that keeps a rule never looks at it, and nothing else sets it.

@@ -94,6 +94,7 @@ void Supervisor::form() {
                  state_name(state_));
   state_ = State::kForming;
   stop_ = {};
+  change_asked_ = false;
   pace_ = {};
   exits_.clear();
   phase_start_ns_ = now_ns_;
@@ -107,7 +108,7 @@ void Supervisor::form() {
   workers_.assign(static_cast<size_t>(per_node_ * nodes_.count), Worker{});
   slow_rank_ = SlowRank(options_.slow_factor, options_.slow_s);
   said_slow_ = -1;
-  if (!incidents_.empty()) incidents_.back().next_world_size = world_size();
+  if (Incident* const now = under_way()) now->next_world_size = world_size();
   record("generation_start", -1, text("world size ", world_size()));
   actions_.emplace_back(Prepare{generation_, world_size(), nodes_.count});
 }
@@ -115,7 +116,7 @@ void Supervisor::form() {
 void Supervisor::on_event(const Committed&) {
   if (state_ != State::kForming) return;
   LOCKSTEP_CHECK(!waiting_, "generation ", generation_, " waits for nodes");
-  if (!incidents_.empty()) incidents_.back().agree_ms = since_ms(phase_start_ns_);
+  if (Incident* const now = under_way()) now->agree_ms = since_ms(phase_start_ns_);
   phase_start_ns_ = now_ns_;
 }
 
@@ -129,7 +130,7 @@ void Supervisor::on_event(const Started&) {
   }
   looked_ns_ = now_ns_;
   first_step_pending_ = true;
-  if (!incidents_.empty()) incidents_.back().respawn_ms = since_ms(phase_start_ns_);
+  if (Incident* const now = under_way()) now->respawn_ms = since_ms(phase_start_ns_);
   phase_start_ns_ = now_ns_;
   record("spawned");
   if (asked_to_stop_ns_ >= 0) begin_graceful_stop(Reason::kUser);
@@ -145,7 +146,8 @@ void Supervisor::on_event(const WorkersExited& event) {
   bool failed = false, resume = false;
   for (const WorkerExit& exit : event.exits) {
     note_exit(exit);
-    failed = failed || exit.failed();
+    // [P26] Nobody ends for a change that was not asked for.
+    failed = failed || exit.failed() || (exit.changed() && !change_asked_);
     resume = resume || exit.wants_resume();
   }
   if (state_ == State::kRunning && failed) {
@@ -160,9 +162,13 @@ void Supervisor::on_event(const WorkersExited& event) {
   for (const WorkerExit& exit : event.exits)
     record("worker_exit", exit.rank, cause_text(exit), exit.progress.step);
   if (any_alive()) return;
-  if (state_ == State::kRunning) {
+  const auto changed = [](const SeenExit& seen) { return seen.exit.changed(); };
+  if (state_ == State::kRunning && ended_for_change()) {
+    conclude_change();
+  } else if (state_ == State::kRunning && std::none_of(exits_.begin(), exits_.end(), changed)) {
     finish(kExitDone, "done");
   } else {
+    if (state_ == State::kRunning) begin_failure(0);
     conclude();
   }
 }
@@ -202,6 +208,8 @@ void Supervisor::begin_failure(double detect_ms) {
   // What was lost before is lost until a step follows.
   if (pace_.done < 0 && !incidents_.empty() && !incidents_.back().recovered())
     incident.done_step = incidents_.back().done_step;
+  if (pace_.done < 0 && change_) incident.done_step = change_->done_step;
+  change_.reset();
   incidents_.push_back(incident);
   stop_.killed = true;
   if (any_alive()) actions_.emplace_back(KillWorkers{});
@@ -263,6 +271,7 @@ void Supervisor::conclude() {
     conclude_failure();
     return;
   }
+  if (ended_for_change()) return conclude_change();  // a stop was asked too late: it comes next
   const auto all_of = [this](auto predicate) {
     return std::all_of(exits_.begin(), exits_.end(),
                        [&](const SeenExit& seen) { return predicate(seen.exit); });
@@ -274,7 +283,7 @@ void Supervisor::conclude() {
     finish(kExitDone, "done");
   } else if (!all_of([&](const WorkerExit& e) { return !config(e); })) {
     finish(kExitConfig, "wrong config or input");
-  } else if (!all_of([](const WorkerExit& e) { return !e.failed(); })) {
+  } else if (!all_of([](const WorkerExit& e) { return !e.failed() && !e.changed(); })) {
     finish(kExitResume, "stopped; not every worker saved, so the newest checkpoint remains");
   } else if (asked_to_stop_ns_ >= 0) {
     finish_stopped("stopped after saving");
@@ -283,11 +292,50 @@ void Supervisor::conclude() {
   }
 }
 
+void Supervisor::on_event(const ChangeAsked&) {
+  if (!may_change() || asked_to_stop_ns_ >= 0) return;
+  change_asked_ = true;
+  phase_start_ns_ = now_ns_;
+  actions_.emplace_back(ChangeWorkers{});
+}
+
+// [P26]
+bool Supervisor::ended_for_change() const {
+  return change_asked_ && !any_alive() && !exits_.empty() &&
+         std::all_of(exits_.begin(), exits_.end(), [this](const SeenExit& seen) {
+           return seen.exit.changed() &&
+                  seen.exit.progress.step == exits_.front().exit.progress.step;
+         });
+}
+
+// The next generation goes on after the step that the workers have ended with. It is no restart.
+void Supervisor::conclude_change() {
+  LOCKSTEP_CHECK_RULE(P26, ended_for_change(), "generation ", generation_, ": ", exits_.size(),
+                      " ends");
+  LOCKSTEP_CHECK(!terminal() && !any_alive(), state_name(state_));
+  change_.emplace();
+  change_->generation = generation_;
+  change_->world_size = world_size();
+  change_->detect_ms = 0;
+  change_->stop_ms = since_ms(phase_start_ns_);
+  change_->done_step = std::max(pace_.done, exits_.front().exit.progress.step);
+  record("change_agreed", -1, "", change_->done_step);
+  if (nodes_.count < 0) return finish(kExitResume, nodes_.reason);
+  ++generation_;
+  form();
+}
+
+Incident* Supervisor::under_way() {
+  if (change_) return &*change_;
+  return incidents_.empty() ? nullptr : &incidents_.back();
+}
+
 void Supervisor::conclude_failure() {
   LOCKSTEP_CHECK(stop_.reason == Reason::kFailure && !incidents_.empty(), incidents_.size());
   LOCKSTEP_CHECK(incidents_.back().generation == generation_, incidents_.back().generation);
   Incident& incident = incidents_.back();
   incident.stop_ms = since_ms(phase_start_ns_);
+  if (options_.without == Rule::kP26 && change_asked_) return conclude_change();
   const size_t first = primary_index(exits_);
   incident.primary = exits_[first].exit;
   for (size_t i = 0; i < exits_.size(); ++i) {

@@ -17,32 +17,17 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "launcher/control/coordinator_options.h"
 #include "launcher/control/events.h"
 #include "launcher/control/incident.h"
 #include "launcher/control/phase_silences.h"
 #include "launcher/control/straggler.h"
 
 namespace lockstep::launcher::control {
-
-struct SupervisorOptions {
-  std::vector<int64_t> nproc_per_node;  // of each generation; the last one repeats
-  int64_t default_nproc = 1;            // of every generation when the list is empty
-  int64_t last_nproc() const {
-    return nproc_per_node.empty() ? default_nproc : nproc_per_node.back();
-  }
-  int64_t first_generation = 0;  // number of this launch's first one; grows over launches
-  bool shrink = false;           // past the end of the list: go on with the survivors
-  int64_t min_nproc = 1;         // a shrink below this ends the run, to be resumed
-  int64_t max_restarts = 3, max_no_progress = 3;
-  double grace_s = 5;   // SIGTERM to SIGKILL; later in a save, validation or load: hang_s at most
-  double hang_s = 120;  // no change of a page for this long is a hang; 0: never. Less in a
-                        // phase whose silences are known, or of a stopped process
-  double slow_factor = kSlowFactor, slow_s = 60;    // so many times the others' time, for so long
-  int64_t safe_step = -1, restarts_since_safe = 0;  // what a coordinator before this one knew
-};
 
 // kStopped: it was asked to stop, and every worker has saved.
 enum class State { kForming, kRunning, kStopping, kDone, kStopped, kFailed };
@@ -64,6 +49,11 @@ class Supervisor {
   bool may_restart() const {
     return state_ != State::kStopping && asked_to_stop_ns_ < 0 &&
            restarts_since_safe_ < std::min(options_.max_restarts, options_.max_no_progress);
+  }
+
+  // Whether a planned change may be asked for: a step is complete, and none was asked for.
+  bool may_change() const {
+    return state_ == State::kRunning && !first_step_pending_ && !change_asked_;
   }
 
  private:
@@ -92,6 +82,7 @@ class Supervisor {
   void on_event(const WorkersExited& event);
   void on_event(const Tick& event);
   void on_event(const StopRequested& event);
+  void on_event(const ChangeAsked&);
 
   void form();
   void note_exit(const WorkerExit& exit);
@@ -112,6 +103,9 @@ class Supervisor {
   void enforce_grace();
   void conclude();  // every worker is reaped: what now?
   void conclude_failure();
+  bool ended_for_change() const;
+  void conclude_change();
+  Incident* under_way();  // what the generation follows; null: it is the first one
   int64_t next_per_node() const;
   void finish(int exit_status, std::string reason);
   void finish_stopped(std::string reason);
@@ -141,6 +135,8 @@ class Supervisor {
   int64_t looked_ns_ = 0;       // the last Tick
   int64_t safe_step_, restarts_since_safe_;  // on disk or in memory; since it grew
   std::vector<Incident> incidents_;
+  bool change_asked_ = false;       // of this generation
+  std::optional<Incident> change_;  // a planned one, until its first step or a failure
   JobActions actions_;
 };
 

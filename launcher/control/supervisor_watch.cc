@@ -84,23 +84,29 @@ void Supervisor::note_first_step(const Worker& worker) {
   if (progress.step == worker.base_step && computing(progress.phase)) return;
   first_step_pending_ = false;
   record("first_step", -1, "", worker.base_step);
-  if (incidents_.empty()) return;
-  Incident& incident = incidents_.back();
-  incident.first_step_ms = since_ms(phase_start_ns_);
-  incident.first_step = worker.base_step;
-  LoggedEvent recovered{"recovered", generation_,           world_size(),
-                        -1,          phases_text(incident), worker.base_step};
-  recovered.redone_steps = incident.redone_steps();
-  recovered.redone_s = incident.redone_s();
+  Incident* const incident = under_way();
+  if (incident == nullptr) return;
+  incident->first_step_ms = since_ms(phase_start_ns_);
+  incident->first_step = worker.base_step;
+  LoggedEvent recovered{change_ ? "changed" : "recovered",
+                        generation_,
+                        world_size(),
+                        -1,
+                        phases_text(*incident),
+                        worker.base_step};
+  recovered.redone_steps = incident->redone_steps();
+  recovered.redone_s = incident->redone_s();
   actions_.emplace_back(std::move(recovered));
+  change_.reset();
 }
 
 void Supervisor::note_computing(Worker& worker) {
   const Progress& progress = worker.last.progress;
   if (worker.base_step >= 0 || !computing(progress.phase)) return;
   worker.base_step = progress.first_step > 0 ? progress.first_step : progress.step;
-  if (!first_step_pending_ || incidents_.empty() || incidents_.back().restore_ms >= 0) return;
-  incidents_.back().restore_ms = since_ms(phase_start_ns_);
+  Incident* const incident = under_way();
+  if (!first_step_pending_ || incident == nullptr || incident->restore_ms >= 0) return;
+  incident->restore_ms = since_ms(phase_start_ns_);
   phase_start_ns_ = now_ns_;
 }
 

@@ -57,6 +57,8 @@ Sim::Sim(uint64_t seed, Rule without, bool loud, SimNodes nodes)
   options_.timing.scan_ns = 40 * kMs;
   options_.without = without;
   options_.bars_broken_nodes = seed % 4 == 0;
+  options_.supervisor.without = without;
+  if (seed % 5 == 3) options_.growth = {.slots = 1 << 20, .after_ns = 800 * kMs};
 }
 
 uint64_t Sim::draw(uint64_t limit) {
@@ -148,6 +150,9 @@ void Sim::handle(Item& item) {
     case Kind::kWorkerSaved:
       if (m.generation == item.number && m.alive) end_worker(item.machine, kExitResume, 0);
       break;
+    case Kind::kWorkerChanged:
+      if (m.generation == item.number && m.alive) end_worker(item.machine, kExitChanged, 0);
+      break;
     case Kind::kPropose: propose(item); break;
     case Kind::kLost:
       if (m.node->member().follows().id == static_cast<NodeId>(item.number))
@@ -185,6 +190,11 @@ void Sim::carry_out(size_t machine, NodeAction& action) {
       push(between_ms(1, chance(0.05) ? 3000 : 50), Kind::kWorkerEnd, machine, m.generation);
   } else if (std::holds_alternative<TermWorkers>(action)) {
     push(between_ms(1, 500), Kind::kWorkerSaved, machine, m.generation);
+  } else if (std::holds_alternative<ChangeWorkers>(action)) {
+    m.asked_to_change = true;
+    if (chance(0.1)) push(between_ms(1, 300), Kind::kWorkerEnd, machine, m.generation);  // a fault
+    if (options_.without == Rule::kP24)
+      push(between_ms(1, 50), Kind::kWorkerChanged, machine, m.generation);
   } else if (const auto* proposal = std::get_if<Propose>(&action)) {
     m.decided_ns = std::max(m.decided_ns, now_ns_) + between_ms(1, chance(0.03) ? 5000 : 60);
     queue_.push(
@@ -209,6 +219,9 @@ void Sim::carry_out(size_t machine, NodeAction& action) {
     say(text("node ", m.id, " steps down: ", down->reason));
   } else if (const auto* record = std::get_if<LoggedEvent>(&action)) {
     if (record->event == "node_barred") ++result_.barred;
+    if (record->event == "changed") ++result_.changes;
+    if (record->event == "changed" && record->redone_steps > 0 && !memory_lost_)
+      broken(text("a planned change computes ", record->redone_steps, " steps again"));
     if (loud_ && record->event != "worker_exit")
       say(text("  ", m.id, " ", record->event, " g", record->generation, " ", record->reason));
   } else if (const auto* leave = std::get_if<Leave>(&action)) {

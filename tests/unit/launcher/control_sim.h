@@ -42,12 +42,13 @@ class Sim {
     int64_t generation = -1;  // 0 <= : it was spawned for it
     int64_t rank = -1;
     bool alive = false, dying = false;
-    int64_t apart_since_ns = -1;  // it cannot reach who leads this generation
+    bool asked_to_change = false;  // by its agent [P24]
+    int64_t apart_since_ns = -1;   // it cannot reach who leads this generation
     Progress progress;
   };
   // clang-format off
   enum class Kind : uint8_t { kTick, kDeliver, kSpawned, kWorkerEnd, kWorkerSaved, kStep, kFault,
-                              kPropose, kMeet, kLost, kGone, kCommit };
+                              kPropose, kMeet, kLost, kGone, kCommit, kWorkerChanged };
   // clang-format on
   struct Item {
     int64_t at_ns = 0;
@@ -69,7 +70,7 @@ class Sim {
     int64_t step = -1, committed = -1;  // step -1: its workers have never all been there
     std::set<int64_t> ranks;
     std::vector<Peer> standbys;
-    bool stepping = false, saving = false;
+    bool stepping = false, saving = false, changes = false;
   };
 
   bool large() const { return machines_.size() > 512; }  // of more some worker always ends slowly
@@ -89,7 +90,6 @@ class Sim {
   void start(size_t machine, bool over = false);
   void meet(size_t machine);
   void begin(size_t machine, bool leads);
-  void restart_all();
   void check_fence(Machine& machine);
   bool decide(Machine& machine, const Succession& next);
   void propose(const Item& item);
@@ -100,10 +100,11 @@ class Sim {
   void check_order(const Machine& machine, Training& training, const Order& order);
   void end_worker(size_t machine, int exit_code, int signal);
   void full(int64_t generation);
-  void restore(int64_t generation), step(int64_t generation);
+  void restart_all(), restore(int64_t generation), step(int64_t generation);
+  void change(int64_t generation);
+  int64_t held_step(int64_t generation);
   void commit(const Item& item);
-  void publish(int64_t generation, int64_t step);
-  void fault(), strike(size_t leader);
+  void publish(int64_t generation, int64_t step), fault(), strike(size_t leader);
   void freeze(Machine&machine), break_hardware(size_t machine);
   void set_sides(uint64_t percent);
   bool majority_would_live(const std::vector<bool>& lost) const;
@@ -138,6 +139,11 @@ class Sim {
     int64_t fence = -1;                  // the newest generation that has begun
     std::map<int64_t, int64_t> commits;  // by step: the generation
   } disk_;
+  struct {                         // what the memory of nodes holds, of a planned change [P25]
+    int64_t step = -1;             // -1: nothing
+    std::vector<NodeId> of_ranks;  // rank r's part lies on these nodes: r, and r + 1
+  } memory_;
+  bool memory_lost_ = false;  // and with it the step of a planned change
   CoordinatorOptions options_;
 };
 

@@ -16,7 +16,8 @@ struct SimNodes {
 struct SimResult {
   std::string broken;  // the first rule that was broken; empty: none
   int64_t nodes = 0, generations = 0, takeovers = 0, steps = 0, events = 0, faults = 0, ends = 0;
-  int64_t commits = 0, refused = 0, barred = 0;  // refused: by a rank 0 whose generation was over
+  int64_t commits = 0, refused = 0, barred = 0,
+          changes = 0;  // refused: by a rank 0 whose generation was over
 };
 
 }  // namespace lockstep::launcher::control

@@ -26,7 +26,7 @@ void Sim::spawn(size_t machine, const Order& order) {
   m.generation = order.generation;
   m.rank = order.first_rank;
   m.alive = true;
-  m.dying = false;
+  m.dying = m.asked_to_change = false;
   m.apart_since_ns = -1;  // of the generation before it
   m.progress = {};
   m.progress.committed_step = disk_.step;
@@ -77,21 +77,50 @@ void Sim::restore(int64_t generation) {
   if (training.step >= 0) broken(text("generation ", generation, " begins twice"));
   if (generation < disk_.fence)
     broken(text("generation ", generation, " begins after ", disk_.fence));
-  training.step = disk_.step;
+  training.step = std::max(disk_.step, held_step(generation));
   disk_.fence = std::max(disk_.fence, generation);
   if (training.step < disk_.most)
     broken(text("generation ", generation, " starts from step ", training.step, ", and ",
                 disk_.most, " was committed"));
   for (Machine& m : machines_)
     if (m.alive && m.generation == generation)
-      m.progress.step = m.progress.committed_step = training.step;
+      m.progress.step = training.step, m.progress.committed_step = disk_.step;
+}
+
+// What the memory of this generation's nodes holds, all of it; -1: nothing.
+int64_t Sim::held_step(int64_t generation) {
+  const auto& nodes = memory_.of_ranks;
+  const auto there = [&](NodeId id) {
+    const auto found = where_.find(id);
+    return found != where_.end() && machines_[found->second].generation == generation;
+  };
+  memory_lost_ = false;
+  for (size_t r = 0; r < nodes.size(); ++r)
+    memory_lost_ = memory_lost_ || !(there(nodes[r]) || there(nodes[(r + 1) % nodes.size()]));
+  return memory_lost_ ? -1 : memory_.step;
+}
+
+// [P24], [P25] All workers have completed the step, and know of the change.
+void Sim::change(int64_t generation) {
+  Training& training = trainings_[generation];
+  training.changes = true;
+  if (options_.without != Rule::kP25) {
+    memory_.step = training.step;
+    memory_.of_ranks.assign(static_cast<size_t>(training.world), 0);
+  }
+  for (size_t i = 0; i < machines_.size(); ++i) {
+    Machine& m = machines_[i];
+    if (!m.alive || m.generation != generation) continue;
+    if (options_.without != Rule::kP25) memory_.of_ranks[static_cast<size_t>(m.rank)] = m.id;
+    push(between_ms(1, 50), Kind::kWorkerChanged, i, generation);
+  }
 }
 
 // A step of the whole generation, which every one of its workers takes part in.
 void Sim::step(int64_t generation) {
   Training& training = trainings_[generation];
   training.stepping = false;
-  if (training.alive != training.world) return;
+  if (training.alive != training.world || training.changes) return;
   int side = -1;
   for (const Machine& m : machines_) {
     if (!m.alive || m.generation != generation) continue;
@@ -108,9 +137,11 @@ void Sim::step(int64_t generation) {
   ++result_.steps;
   stepped_ns_ = now_ns_;
   const bool saves = !training.saving;
+  bool changes = false;
   for (size_t i = 0; i < machines_.size(); ++i) {
     Machine& m = machines_[i];
     if (!m.alive || m.generation != generation) continue;
+    changes = changes || m.asked_to_change;
     m.progress.step = training.step;
     m.progress.phase = Phase::kStep;
     m.progress.committed_step = std::max(m.progress.committed_step, training.committed);
@@ -127,6 +158,7 @@ void Sim::step(int64_t generation) {
                  {},
                  training.step});
   }
+  if (changes && options_.without != Rule::kP24) return change(generation);
   training.stepping = true;
   push(large() ? 1000 * kMs : between_ms(60, 300), Kind::kStep, 0, generation);
 }

@@ -92,5 +92,27 @@ TEST(GenerationSize, WithoutAQuorumItWaitsForEver) {
   EXPECT_EQ(size.without_quorum_ns(late_ns), 5);
 }
 
+TEST(GenerationSize, GrowsOnlyWhereRoundsBecomeFewer) {
+  EXPECT_EQ(rounds(8, 3), 3);
+  EXPECT_EQ(grown(/*slots=*/8, /*per_node=*/1, /*now=*/4, /*most=*/7), 4);
+  EXPECT_EQ(grown(8, 1, 4, 8), 8);
+  EXPECT_EQ(grown(8, 1, 2, 3), 3);
+  EXPECT_EQ(grown(8, 1, 2, 7), 4) << "four nodes are as fast as seven";
+  EXPECT_EQ(grown(8, 2, 1, 3), 2);
+  EXPECT_EQ(next_faster(8, 1, 4), 8);
+  EXPECT_EQ(next_faster(8, 2, 1), 2);
+  EXPECT_EQ(next_faster(8, 1, 8), 0);
+  // What grows is faster than before, and none of its nodes can be missed.
+  for (int64_t slots = 1; slots <= 24; ++slots)
+    for (int64_t now = 1; now <= 12; ++now)
+      for (int64_t most = now; most <= 12; ++most) {
+        const int64_t next = grown(slots, 2, now, most);
+        EXPECT_EQ(rounds(slots, 2 * next), rounds(slots, 2 * most));
+        if (next == now) continue;
+        EXPECT_GT(rounds(slots, 2 * (next - 1)), rounds(slots, 2 * next));
+        EXPECT_LE(next_faster(slots, 2, now), next);
+      }
+}
+
 }  // namespace
 }  // namespace lockstep::launcher::control

@@ -19,6 +19,7 @@ inline std::string name_of(const JobAction& action) {
     return text("spawn ", spawn->generation, " x", spawn->world_size);
   if (std::holds_alternative<TermWorkers>(action)) return "term";
   if (std::holds_alternative<KillWorkers>(action)) return "kill";
+  if (std::holds_alternative<ChangeWorkers>(action)) return "change";
   if (const auto* slow = std::get_if<ReplaceRank>(&action)) return text("replace ", slow->rank);
   if (const auto* finish = std::get_if<Finish>(&action))
     return text("finish ", finish->exit_status);
