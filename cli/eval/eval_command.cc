@@ -60,7 +60,8 @@ struct EvalOptions {
   std::string path, tokens, logits, shards, split = "val", tokenizer;
   std::vector<std::string> inputs;
   RecordFlags records;
-  int64_t seq_len = 0;  // 0: not given
+  int64_t seq_len = 0;     // 0: not given
+  bool of_folder = false;  // by --hf
 };
 
 // Of a run's config: which model, and where it is saved. How it trained does not matter.
@@ -155,7 +156,8 @@ Result<SampledModel> open_model(const EvalOptions& o) {
   FileSystem& file_system = posix_file_system();
   const std::filesystem::path path = o.path;
   if (!file_system.exists(path)) return Error{Code::kConfig, hf::no_such_folder(o.path)};
-  if (file_system.exists(path / "config.json") && !file_system.exists(path / "run_args.json")) {
+  if (o.of_folder ||
+      (file_system.exists(path / "config.json") && !file_system.exists(path / "run_args.json"))) {
     SampledModel model;
     model.of_folder = true;
     model.flags = {"--model.hf_assets_path=" + o.path};
@@ -166,6 +168,7 @@ Result<SampledModel> open_model(const EvalOptions& o) {
 
 // Without --hf the first of the inputs is the model.
 Result<void> take_model(EvalOptions& o) {
+  o.of_folder = !o.path.empty();
   if (o.path.empty() && !o.inputs.empty()) {
     o.path = o.inputs.front();
     o.inputs.erase(o.inputs.begin());
