@@ -11,6 +11,7 @@ MEANINGS = {
     RESUME: "the run is not finished; start it again to resume from its newest checkpoint",
     76: "another rank or node is gone; start it again",
     77: "an audit found that a device computes wrong bits; do not use that device",
+    78: "a planned change of nodes follows this step; the launcher starts the next generation",
     93: "the same failure came again, or restarts made no progress; do not start it again before "
         "its cause is found",
 }
