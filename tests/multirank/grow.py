@@ -14,7 +14,9 @@ GROWING = {"training.slots": 6, "training.steps": 100_000, "lr_scheduler.total_s
 
 def check_planned(nodes, generation):
     """That `generation` followed a planned change, from memory."""
-    changed = [each for each in nodes.events("changed") if each["generation"] == generation]
+    # A rank logs its step before the coordinator has seen it.
+    changed = nodes.await_(lambda: [each for each in nodes.events("changed")
+                                    if each["generation"] == generation], "the planned change")
     check(len(changed) == 1 and changed[0]["redone_steps"] == 0, nodes.events())
     print(f"       {changed[0]['reason']}")
     agreed = [each["step"] for each in nodes.events("change_agreed")
