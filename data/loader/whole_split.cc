@@ -22,7 +22,8 @@ Result<WholeSplit> WholeSplit::open(FileSystem& file_system, const std::filesyst
   if (manifest.tokens(split) < 2)
     return Error{Code::kConfig,
                  text("split \"", split, "\" of ", folder.string(), " has ", manifest.tokens(split),
-                      " tokens, which is too few to predict any")};
+                      " tokens, which is too few to predict any; take the other split, or "
+                      "prepare the text with a larger --val-fraction")};
   std::shared_ptr<FileSystem> borrowed(&file_system, [](FileSystem*) {});
   return WholeSplit(open_shards(std::move(borrowed), folder, manifest, split), shape);
 }

@@ -105,6 +105,10 @@ def check_run(folder):
     done = subprocess.run([folder.programs / "lockstep", "eval", held_out], capture_output=True,
                           text=True, timeout=120)
     assert done.returncode == 64 and "not a run's folder" in done.stderr, done
+    folder.lockstep("prepare", held_out, "--out", folder.scratch / "no_val", "--val-fraction", "0")
+    done = subprocess.run([folder.programs / "lockstep", "eval", run, "--data",
+                           folder.scratch / "no_val"], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 64 and "take the other split" in done.stderr, done
     print("a run and a checkpoint: as their export")
 
 
