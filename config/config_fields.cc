@@ -265,7 +265,7 @@ void add_data(std::vector<ConfigField>& table) {
   });
 }
 
-// Of several nodes.
+// The keys of a run on several nodes.
 void add_nodes(std::vector<ConfigField>& table) {
   table.insert(table.end(), {
     {AT(launcher, nnodes), kSame, "nodes of `launch`, one agent each: N or MIN:MAX", any()},

@@ -64,7 +64,7 @@ struct EvalOptions {
   bool of_folder = false;  // by --hf
 };
 
-// Of a run's config: which model, and where it is saved. How it trained does not matter.
+// Whether the flag says which model a run has, or where it is saved.
 bool is_of_model(const std::string& flag) {
   constexpr const char* kKept[] = {"--model.", "--lora.", "--job.",
                                    "--checkpoint.folder=", "--data.document_mask="};
@@ -97,12 +97,21 @@ void compare_tokenizers(const EvalOptions& o, const SampledModel& model) {
   if (found.match == TokenizerMatch::kOther) log_warning(found.difference);
 }
 
+// Tokens that the model sees at once, where the data do not say it.
+int64_t default_length(const SampledModel& model) {
+  return model.trained_length > 0 ? model.trained_length : kSeqLen;
+}
+
+const std::string& tokenizer_of(const EvalOptions& o) {
+  return o.tokenizer.empty() ? o.path : o.tokenizer;
+}
+
 Result<int> evaluate_shards(const EvalOptions& o, const SampledModel& model,
                             const std::filesystem::path& folder, const std::string& split) {
   LOCKSTEP_TRY(const data::DatasetManifest manifest,
                data::read_manifest(posix_file_system(), folder));
   int64_t seq_len = o.seq_len > 0 ? o.seq_len : manifest.recipe.packed_seq_len;
-  if (seq_len == 0) seq_len = model.trained_length > 0 ? model.trained_length : kSeqLen;
+  if (seq_len == 0) seq_len = default_length(model);
   if (manifest.recipe.packed_seq_len == 0)
     seq_len = std::min(seq_len, std::max<int64_t>(1, manifest.tokens(split) - 1));
   const int64_t rows = std::max<int64_t>(1, kBatchTokens / seq_len);
@@ -115,7 +124,7 @@ Result<int> evaluate_shards(const EvalOptions& o, const SampledModel& model,
 // `auto` is the template of the folder, or that of the run's data.
 Result<void> take_records(const EvalOptions& o, const SampledModel& model,
                           std::optional<data::RecordFormat>& records) {
-  std::string folder = o.tokenizer.empty() ? o.path : o.tokenizer;
+  std::string folder = tokenizer_of(o);
   RecordFlags flags = o.records;
   if (!model.of_folder && flags.records.chat_template == "auto") {
     if (!model.chat_template.empty()) flags.records.chat_template = model.chat_template;
@@ -133,8 +142,7 @@ Result<void> take_records(const EvalOptions& o, const SampledModel& model,
 Result<int> evaluate_text(const EvalOptions& o, SampledModel& model) {
   LOCKSTEP_TRY(const launcher::ScratchFolder scratch, launcher::ScratchFolder::create());
   if (model.of_folder) {
-    const std::string& tokenizer = o.tokenizer.empty() ? o.path : o.tokenizer;
-    LOCKSTEP_TRY(auto opened, data::open_tokenizer(posix_file_system(), tokenizer));
+    LOCKSTEP_TRY(auto opened, data::open_tokenizer(posix_file_system(), tokenizer_of(o)));
     model.tokenizer = std::move(opened.tokenizer);
   }
   data::PrepareOptions options;
@@ -144,9 +152,7 @@ Result<int> evaluate_text(const EvalOptions& o, SampledModel& model) {
   LOCKSTEP_RETURN_IF_ERROR(take_records(o, model, options.records));
   options.inputs.assign(o.inputs.begin(), o.inputs.end());
   LOCKSTEP_RETURN_IF_ERROR(tables_become_lines(options, scratch.path()));
-  if (options.records && o.seq_len > 0) options.pack_seq_len = o.seq_len;
-  if (options.records && o.seq_len == 0)
-    options.pack_seq_len = model.trained_length > 0 ? model.trained_length : kSeqLen;
+  if (options.records) options.pack_seq_len = o.seq_len > 0 ? o.seq_len : default_length(model);
   LOCKSTEP_RETURN_IF_ERROR(data::prepare(posix_file_system(), *model.tokenizer, options));
   return evaluate_shards(o, model, options.out, "train");
 }

@@ -24,9 +24,9 @@ struct SampledModel {
   std::filesystem::path run;     // of a run or a checkpoint
   std::string checkpoint;        // "": the run's newest
   std::string chat_template;     // its name; "": that of a folder
-  std::string chat_folder;       // "": there is none
+  std::string chat_folder;       // that holds the template; "": no folder does
   std::string chat_date;         // --chat-date of the data; "": none was given
-  std::string no_chat_template;  // why there is none
+  std::string no_chat_template;  // why the model has no template
 };
 
 // `tokenizer`: of a folder that has none, as of `lockstep prepare`; "": the folder's own.

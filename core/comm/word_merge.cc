@@ -65,4 +65,11 @@ Result<std::vector<uint64_t>> MergedWords::wait() {
   return answer;
 }
 
+Result<bool> any_says(Communicator& comm, bool mine) {
+  if (comm.world_size() == 1) return mine;
+  const WordSum how_many(1);
+  LOCKSTEP_TRY(const auto all, MergedWords(comm, how_many, {uint64_t{mine}}).wait());
+  return all.front() > 0;
+}
+
 }  // namespace lockstep::core

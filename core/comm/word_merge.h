@@ -65,4 +65,7 @@ class MergedWords {
   bool waited_ = false;
 };
 
+// Whether any rank says so, the same on every rank. Collective. Errors: those of Pending::wait.
+Result<bool> any_says(Communicator& comm, bool mine);
+
 }  // namespace lockstep::core

@@ -8,6 +8,7 @@
 #include "base/host_memory.h"
 #include "base/log.h"
 #include "core/comm/gather_words.h"
+#include "core/comm/word_merge.h"
 #include "core/train/agreement.h"
 
 namespace lockstep::core {
@@ -159,11 +160,9 @@ Result<bool> Snapshots::hold(
   begin(step, any, disk_step, trainer_state, copy());
   tier_->drain();
   take_reports();
-  const bool mine = tier_->complete_step() == step;
-  LOCKSTEP_TRY(const auto all, gather_words(options_.comm, {uint64_t{mine}}));
-  const bool held = std::find(all.begin(), all.end(), 0) == all.end();
-  if (held) totals_.last_step = step;
-  return held;
+  LOCKSTEP_TRY(const bool is_lost, any_says(options_.comm, tier_->complete_step() != step));
+  if (!is_lost) totals_.last_step = step;
+  return !is_lost;
 }
 
 void Snapshots::take_reports() {

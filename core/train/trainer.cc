@@ -5,7 +5,7 @@
 #include "base/check.h"
 #include "base/log.h"
 #include "checkpoint/save/preflight.h"
-#include "core/comm/gather_words.h"
+#include "core/comm/word_merge.h"
 #include "core/model/decoder.h"
 #include "core/optim/learning_rate.h"
 #include "core/optim/not_finite.h"
@@ -305,9 +305,8 @@ Result<void> Trainer::end_for_change(const RankFlags& any) {
   }
   if (!in_memory) {
     LOCKSTEP_RETURN_IF_ERROR(saves_->save_and_wait(state_));
-    LOCKSTEP_TRY(const auto all, gather_words(*env_.membership.communicator,
-                                              {uint64_t{saves_->saved_step() == step}}));
-    cannot_change_ = std::find(all.begin(), all.end(), 0) != all.end();
+    LOCKSTEP_TRY(cannot_change_,
+                 any_says(*env_.membership.communicator, saves_->saved_step() != step));
   }
   if (cannot_change_) {
     log_warning("step ", step, " could neither be held in memory nor be saved, so the planned ",

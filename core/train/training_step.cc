@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "core/audit/bit_flip.h"
+#include "core/comm/word_merge.h"
 #include "core/device/devices.h"
 #include "core/kernels/kernel_table.h"
 #include "core/kernels/matmul.h"
@@ -370,22 +371,15 @@ Result<StepOutcome> TrainingStep::pass_over(int64_t step, const RankFlags& mine)
   return outcome;
 }
 
-Result<bool> TrainingStep::any_says(bool mine) {
-  if (comm_.world_size() == 1) return mine;
-  const WordSum how_many(1);
-  const auto any = MergedWords(comm_, how_many, {uint64_t{mine}}).wait();
-  if (!any.ok()) return any.error().in("asking whether to stop");
-  return any.value().front() > 0;
-}
-
 Result<std::optional<SlotLoss>> TrainingStep::evaluate(
     int64_t slots, const std::function<Result<data::SlotBatch>(int64_t)>& batch,
     const std::function<bool()>& stop) {
   const int w = comm_.world_size(), rank = comm_.rank();
   RankSums sums({{.slots = slots, .world_size = w, .group = w}, /*flags=*/0}, rank);
   for (int64_t slot = rank; slot < (slots + w - 1) / w * w; slot += w) {
-    LOCKSTEP_TRY(const bool stopped, any_says(stop()));
-    if (stopped) {
+    const auto stopped = any_says(comm_, stop());
+    if (!stopped.ok()) return stopped.error().in("asking whether to stop");
+    if (stopped.value()) {
       schedule_->release_all();
       return std::optional<SlotLoss>();
     }

@@ -97,7 +97,6 @@ class TrainingStep {
                                     RankSums& sums);
   RankSums rank_sums() const { return {{strategy_.map}, comm_.rank()}; }
   Result<void> share_sums(RankSums& sums, const RankFlags& mine, StepOutcome& outcome);
-  Result<bool> any_says(bool mine);
   Result<double> fold_and_norm(float scale);
 
   const Config& config_;

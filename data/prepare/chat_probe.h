@@ -31,9 +31,9 @@ struct FoundTemplate {
 Result<FoundTemplate> template_of(std::shared_ptr<const JinjaTemplate> jinja,
                                   const Tokenizer& tokenizer);
 
-// The template in the folder of a tokenizer. `path`: the folder, or a file in it; `date`, `start`:
-// JinjaTemplate::create's. Errors: kConfig, there is none; chat_template_of_folder's,
-// JinjaTemplate::create's.
+// The template in the folder of a tokenizer. `path` is the folder, or a file in it; `date` and
+// `start` are those of JinjaTemplate::create. Errors: kConfig, the folder has no template; the
+// errors of chat_template_of_folder and of JinjaTemplate::create.
 Result<FoundTemplate> find_chat_template(FileSystem& file_system, const std::filesystem::path& path,
                                          const Tokenizer& tokenizer, const std::string& date,
                                          const PythonStarter& start);

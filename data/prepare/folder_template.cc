@@ -25,7 +25,7 @@ Result<json> object_of(FileSystem& file_system, const fs::path& file) {
   return Error{Code::kConfig, text(file.string(), " is not a JSON object")};
 }
 
-// "chat_template" is a text, or a list of named ones. "": there is none.
+// "chat_template" is a text, or a list of named ones. "": the file has no template.
 Result<std::string> template_in(const json& config, const fs::path& file) {
   const json found = config.value("chat_template", json());
   if (found.is_null()) return std::string();
@@ -39,7 +39,7 @@ Result<std::string> template_in(const json& config, const fs::path& file) {
       text(file.string(), ": \"chat_template\" must be a string, or a list with a \"default\"")};
 }
 
-// Of two files the first that names a token counts; the order: data/tokenizer/side_files.h.
+// Where both files name a token, the first one counts; the order is side_files.h's.
 Result<std::string> tokens_of_folder(FileSystem& file_system, const fs::path& folder) {
   LOCKSTEP_TRY(json first, object_of(file_system, folder / "special_tokens_map.json"));
   LOCKSTEP_TRY(json second, object_of(file_system, folder / kConfigFile));

@@ -20,7 +20,7 @@ struct FolderTemplate {
 // chat_template.jinja, or "chat_template" of tokenizer_config.json or chat_template.json (of
 // several the one named "default"), in the order in which transformers looks. `tokenizer`: the
 // folder, or a file in it.
-// Errors: kNotFound, there is none; kConfig, a damaged file; kIo.
+// Errors: kNotFound, the folder has no template; kConfig, a damaged file; kIo.
 Result<FolderTemplate> chat_template_of_folder(FileSystem& file_system,
                                                const std::filesystem::path& tokenizer);
 

@@ -173,7 +173,8 @@ class Preparation {
     const auto tokens = static_cast<int64_t>(unit.ids.size());
     understood_.tokens += tokens;
     understood_.learnt_tokens += std::count(unit.in_loss.begin(), unit.in_loss.end(), uint8_t{1});
-    understood_.show(place_of(unit), unit.ids, unit.in_loss);
+    if (understood_.shown.size() < kShownRecords)
+      understood_.shown.push_back({place_of(unit), unit.ids, unit.in_loss});
     if (tokens <= understood_.longest_tokens) return;
     understood_.longest_tokens = tokens;
     understood_.longest_place = place_of(unit);

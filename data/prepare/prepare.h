@@ -47,11 +47,6 @@ struct Understanding {
   int64_t unlearnt = 0;            // records that are left out: no answer of theirs is to be learnt
   int64_t empty = 0;               // records with nothing to learn but the end of the document
   std::vector<ShownRecord> shown;  // the first ones that are not left out
-  // Keeps a record for `shown` while there are fewer than kShownRecords.
-  void show(const std::string& place, const std::vector<uint32_t>& ids,
-            const std::vector<uint8_t>& in_loss) {
-    if (shown.size() < kShownRecords) shown.push_back({place, ids, in_loss});
-  }
 };
 
 struct PrepareOptions {

@@ -195,13 +195,17 @@ void BpeModel::merge_symbols(std::span<const uint32_t> given, std::vector<uint32
   for (uint32_t at = 0; at != kNone; at = symbols[at].next) ids.push_back(symbols[at].token);
 }
 
-uint64_t BpeModel::hash() const {
-  Xxh3Stream stream;
-  for (const std::string& token : definition_.token_bytes) {
+void hash_tokens(const std::vector<std::string>& tokens, Xxh3Stream& stream) {
+  for (const std::string& token : tokens) {
     const uint64_t size = token.size();
     stream.update(std::as_bytes(std::span(&size, 1)));
     stream.update(std::as_bytes(std::span(token)));
   }
+}
+
+uint64_t BpeModel::hash() const {
+  Xxh3Stream stream;
+  hash_tokens(definition_.token_bytes, stream);
   stream.update(std::as_bytes(std::span(definition_.merges)));
   stream.update(std::as_bytes(std::span(&definition_.whole_pieces_first, 1)));
   return stream.digest();

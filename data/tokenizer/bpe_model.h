@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/hash.h"
 #include "base/result.h"
 
 namespace lockstep::data {
@@ -90,5 +91,8 @@ class PieceCache {
   static_assert(sizeof(Entry) == 64);
   std::vector<Entry> entries_;
 };
+
+// Hashes each token of a model with its length, so that "a", "bc" and "ab", "c" differ.
+void hash_tokens(const std::vector<std::string>& tokens, Xxh3Stream& stream);
 
 }  // namespace lockstep::data

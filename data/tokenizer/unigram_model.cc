@@ -144,11 +144,7 @@ void UnigramModel::encode_piece(std::string_view piece, std::vector<uint32_t>& i
 
 uint64_t UnigramModel::hash() const {
   Xxh3Stream stream;
-  for (const std::string& token : definition_.tokens) {
-    const uint64_t size = token.size();
-    stream.update(std::as_bytes(std::span(&size, 1)));
-    stream.update(std::as_bytes(std::span(token)));
-  }
+  hash_tokens(definition_.tokens, stream);
   stream.update(std::as_bytes(std::span(definition_.scores)));
   stream.update(std::as_bytes(std::span(&definition_.unknown, 1)));
   stream.update(std::as_bytes(std::span(&definition_.byte_fallback, 1)));

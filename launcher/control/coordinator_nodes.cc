@@ -7,12 +7,6 @@
 #include "launcher/control/coordinator.h"
 
 namespace lockstep::launcher::control {
-namespace {
-
-std::string counted_nodes(int64_t nodes) { return text(nodes, nodes == 1 ? " node" : " nodes"); }
-
-}  // namespace
-
 void Coordinator::on(const Report& report, int64_t now_ns, NodeActions& actions) {
   const Call call(*this, now_ns, actions);
   if (formation_.in<Over>() != nullptr || refuses(report) || is_yet_to_start_over(report)) return;
@@ -182,11 +176,12 @@ void Coordinator::look_for_growth() {
       std::clamp(now + stayed - options_.spares, now, std::max(now, options_.max_nodes));
   const int64_t next = grown(options_.growth.slots, formation_.per_node(), now, most);
   if (next == now) return say_idle(all);
-  ask_for_change(next, text("from ", now, " to ", counted_nodes(next), ", because ", next - now,
-                            next - now == 1 ? " spare makes" : " spares make", " a step faster (",
-                            rounds(options_.growth.slots, next * formation_.per_node()),
-                            " rounds of slots for ",
-                            rounds(options_.growth.slots, now * formation_.per_node()), ")"));
+  ask_for_change(
+      next,
+      text("from ", now, " to ", lockstep::counted(next, "node"), ", because ", next - now,
+           next - now == 1 ? " spare makes" : " spares make", " a step faster (",
+           rounds(options_.growth.slots, next * formation_.per_node()), " rounds of slots for ",
+           rounds(options_.growth.slots, now * formation_.per_node()), ")"));
 }
 
 void Coordinator::say_idle(int64_t spares) {
@@ -194,7 +189,7 @@ void Coordinator::say_idle(int64_t spares) {
   const int64_t now = std::ssize(formation_.members()), per_node = formation_.per_node();
   const int64_t helps = next_faster(options_.growth.slots, per_node, now);
   record("spare_idle",
-         text(counted_nodes(spares), " stay spare: ", now, " nodes take ",
+         text(lockstep::counted(spares, "node"), " stay spare: ", now, " nodes take ",
               rounds(options_.growth.slots, now * per_node), " rounds for ", options_.growth.slots,
               " slots, and more nodes take fewer ",
               helps == 0 ? std::string("in no case") : text("only from ", helps, " nodes on")));
